@@ -1,0 +1,42 @@
+"""Initial values of a decoder's base weights, the same whatever the connection adds."""
+
+import torch
+from torch import Tensor, nn
+
+from residual_lab.config.schema import ModelConfig
+from residual_lab.models.attention import Attention
+from residual_lab.models.mlp import MLP
+
+
+@torch.no_grad()
+def initialise(model: nn.Module, config: ModelConfig) -> None:
+    """Fill the base weights in place, drawing from torch's global generator.
+
+    ``gpt2``: N(0, 0.02), the two output maps of a layer N(0, 0.02/√(2·layers)) (Radford et al.
+    2019). ``xavier``: Xavier uniform maps and N(0, 1/width) embeddings, as in NanoDO. Biases
+    start at 0, norms at 1.
+    """
+    output_std = 0.02 / (2 * config.layers) ** 0.5
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            module.weight.normal_(std=0.02 if config.init == "gpt2" else config.width**-0.5)
+        elif isinstance(module, Attention):
+            for weight in module.qkv.weight.chunk(3):
+                _fill(weight, config, 0.02)
+            _fill(module.out.weight, config, output_std)
+        elif isinstance(module, MLP):
+            for weight in module.up.weight.chunk(2 if module.gated else 1):
+                _fill(weight, config, 0.02)
+            _fill(module.down.weight, config, output_std)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            module.bias.zero_()
+    head = getattr(model, "head", None)
+    if head is not None:
+        _fill(head.weight, config, 0.02)
+
+
+def _fill(weight: Tensor, config: ModelConfig, std: float) -> None:
+    if config.init == "gpt2":
+        weight.normal_(std=std)
+    else:
+        nn.init.xavier_uniform_(weight)

@@ -1,0 +1,43 @@
+"""The MLP as one branch of a decoder layer."""
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from residual_lab.config.schema import ModelConfig
+from residual_lab.models.attention import Context, build_norm
+
+ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu, "swiglu": F.silu}
+
+
+class MLP(nn.Module):
+    """Two linear maps with GELU or ReLU between them, or SwiGLU; returns its increment."""
+
+    def __init__(self, config: ModelConfig, *, pre_norm: bool) -> None:
+        super().__init__()
+        hidden = config.mlp_width
+        assert hidden is not None
+        self.gated = config.mlp == "swiglu"
+        self.activation = ACTIVATIONS[config.mlp]
+        self.dropout = config.dropout
+        self.norm = build_norm(config) if pre_norm else nn.Identity()
+        self.up = nn.Linear(config.width, hidden * (2 if self.gated else 1), bias=config.bias)
+        self.down = nn.Linear(hidden, config.width, bias=config.bias)
+
+    def forward(
+        self,
+        x_BTD: Tensor,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        v: Tensor | None = None,
+        *,
+        context: Context | None = None,
+    ) -> Tensor:
+        """Read ``x``; an MLP has no queries, keys or values."""
+        hidden = self.up(self.norm(x_BTD))
+        if self.gated:
+            gate, hidden = hidden.chunk(2, -1)
+            hidden = self.activation(gate) * hidden
+        else:
+            hidden = self.activation(hidden)
+        increment = self.down(hidden)
+        return F.dropout(increment, self.dropout, self.training) if self.dropout else increment

@@ -1,0 +1,43 @@
+"""What a residual connection is: it alone decides how increments are carried through depth."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+from torch import Tensor, nn
+
+
+class Layer(Protocol):
+    """A block, or one of its two branches: it returns its increment and adds nothing to it."""
+
+    def __call__(
+        self, x: Tensor, q: Tensor | None = None, k: Tensor | None = None, v: Tensor | None = None
+    ) -> Tensor:
+        """Return f for the stream ``x``; attention reads ``q``, ``k``, ``v``, by default ``x``."""
+        ...
+
+
+class Connection(nn.Module):
+    """Carries a stack of layers from the embedding to the output.
+
+    A subclass is constructed as ``(depth, width, *, options…)``, with ``depth`` the number of
+    layers it will be handed and typed keyword options, which are the keys of its YAML. Its
+    parameters have at least one dimension (FSDP shards the first).
+    """
+
+    separate_inputs: ClassVar[bool] = False
+    """Queries, keys and values differ, so each has a norm of its own."""
+
+    pre_norm: ClassVar[bool] = True
+    """Layers normalise their input; otherwise the connection does what norms there are."""
+
+    identity: ClassVar[Mapping[str, Any] | None] = {}
+    """Options at which a new connection equals ``plain``; None: there are none."""
+
+    def __init__(self, depth: int, width: int) -> None:
+        super().__init__()
+        self.depth = depth
+        self.width = width
+
+    def forward(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
+        """Map the embedding ``x`` (…, width) to the output of the last layer, same shape."""
+        raise NotImplementedError
