@@ -1,0 +1,163 @@
+"""Keys that do not go together: one function a rule, its parameters the sections that it reads."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, create_model
+
+from residual_lab.config.schema import (
+    BudgetConfig,
+    DataConfig,
+    HardwareConfig,
+    ModelConfig,
+    ResidualConfig,
+)
+from residual_lab.errors import ConfigError
+
+
+def conflicts(sections: Mapping[str, BaseModel]) -> Iterator[str]:
+    """Yield a line for each broken rule whose sections are all there."""
+    for rule in _RULES:
+        names = list(inspect.signature(rule).parameters)
+        if all(name in sections for name in names):
+            yield from rule(**{name: sections[name] for name in names})
+
+
+def _heads(model: ModelConfig) -> Iterator[str]:
+    width, heads = model.attention_width or model.width, model.heads
+    if width % heads:
+        near = " or ".join(map(str, _nearest_divisors(width, heads)))
+        yield (
+            f"model.heads={heads}: must divide the attention width {width} "
+            f"(model.attention_width, or model.width where that is null); nearest: {near}"
+        )
+    elif model.positions == "rotary" and width // heads % 2:
+        yield (
+            f"model.heads={heads}: rotary positions need an even width of each head, not "
+            f"{width}/{heads} = {width // heads}; change model.heads or model.positions"
+        )
+
+
+def _positions(model: ModelConfig, data: DataConfig) -> Iterator[str]:
+    if model.positions != "learned":
+        return
+    rows = model.max_sequence_length
+    if rows is None:
+        yield (
+            "model.max_sequence_length=null: learned positions need it; give at least "
+            f"{data.sequence_length}, the value of data.sequence_length"
+        )
+    elif data.sequence_length > rows:
+        yield (
+            f"data.sequence_length={data.sequence_length}: longer than the {rows} learned positions"
+            f"; at most {rows}, or raise model.max_sequence_length"
+        )
+
+
+def _share(model: ModelConfig) -> Iterator[str]:
+    if model.layers % model.share:
+        near = " or ".join(map(str, _nearest_divisors(model.layers, model.share)))
+        yield f"model.share={model.share}: must divide model.layers={model.layers}; nearest: {near}"
+
+
+def _vocabulary(model: ModelConfig, data: DataConfig) -> Iterator[str]:
+    if data.vocabulary > model.vocabulary:
+        yield (
+            f"data.vocabulary={data.vocabulary}: more tokens than the model has "
+            f"(model.vocabulary={model.vocabulary}); lower it or raise model.vocabulary"
+        )
+
+
+def _source(data: DataConfig) -> Iterator[str]:
+    if data.source == "files" and data.path is None:
+        yield "data.path=null: must be a file or a folder of text; give data.path=PATH"
+    if data.source == "hub" and data.path is None and data.repository is None:
+        yield "data.repository=null: must name a data set on the hub; or give data.path=PATH"
+    if data.path is not None and not Path(data.path).exists():
+        yield f"data.path={data.path}: there is no such file or folder"
+
+
+def _budget(budget: BudgetConfig) -> Iterator[str]:
+    tokens, steps, batch = budget.tokens, budget.steps, budget.batch_tokens
+    if tokens is not None and steps is not None:
+        yield (
+            f"budget.steps={steps}: budget.tokens={tokens} is given too; set one of them to null"
+        )
+    elif tokens is None and steps is None:
+        yield "budget.tokens=null: give budget.tokens=N or budget.steps=N"
+    elif tokens is not None and tokens % batch:
+        below = tokens // batch * batch
+        near = f"{below} or {below + batch}" if below else str(batch)
+        yield f"budget.tokens={tokens}: must be a multiple of budget.batch_tokens={batch}; nearest: {near}"
+
+
+def _batches(budget: BudgetConfig, data: DataConfig, hardware: HardwareConfig) -> Iterator[str]:
+    batch, length = budget.batch_tokens, data.sequence_length
+    if batch % length:
+        below = batch // length * length
+        near = f"{below} or {below + length}" if below else str(length)
+        yield (
+            f"budget.batch_tokens={batch}: must be a multiple of data.sequence_length={length}; "
+            f"nearest: {near}"
+        )
+        return
+    devices = (1 if hardware.devices == "auto" else hardware.devices) * hardware.nodes
+    sequences, parts = batch // length, devices * hardware.accumulate
+    if sequences % parts:
+        yield (
+            f"hardware.accumulate={hardware.accumulate}: the {sequences} sequences of a step "
+            f"(budget.batch_tokens / data.sequence_length) do not divide into accumulate × devices "
+            f"= {hardware.accumulate} × {devices} equal parts; change one of them"
+        )
+
+
+def _residual(residual: ResidualConfig, model: ModelConfig) -> Iterator[str]:
+    """The connection itself knows which of its options go together."""
+    from residual_lab.residuals import build_connection
+
+    depth = model.layers * (2 if residual.granularity == "branch" else 1)
+    options = option_schema(residual).model_validate(residual.options)
+    try:
+        build_connection(residual.connection, depth, model.width, dict(options))
+    except ConfigError as error:
+        yield from error.problems
+
+
+_RULES: tuple[Callable[..., Iterator[str]], ...] = (
+    _heads,
+    _positions,
+    _share,
+    _vocabulary,
+    _source,
+    _budget,
+    _batches,
+    _residual,
+)
+
+
+def _nearest_divisors(number: int, wanted: int) -> list[int]:
+    """The divisors of ``number`` next to ``wanted``, below and above."""
+    divisors = [d for d in range(1, number + 1) if number % d == 0]
+    below = [d for d in divisors if d < wanted][-1:]
+    return below + [d for d in divisors if d > wanted][:1]
+
+
+def option_schema(residual: ResidualConfig) -> type[BaseModel]:
+    """The options of a connection as a pydantic model, read from its constructor's signature.
+
+    Raises ConfigError when ``residual.connection`` names no class.
+    """
+    from residual_lab.residuals import find_connection
+
+    constructor = find_connection(residual.connection).__init__
+    hints = get_type_hints(constructor, include_extras=True)
+    fields: dict[str, Any] = {
+        name: (hints.get(name, Any), ... if p.default is p.empty else p.default)
+        for name, p in inspect.signature(constructor).parameters.items()
+        if p.kind is p.KEYWORD_ONLY
+    }
+    return create_model(
+        "Options", __config__=ConfigDict(extra="forbid", allow_inf_nan=False), **fields
+    )
