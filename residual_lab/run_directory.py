@@ -86,7 +86,9 @@ class RunDirectory:
                 write_atomically(path / "config.yaml", text)
                 run = cls.open(path)
         except OSError as error:
-            raise LabError(f"run.dir={config.run.dir}: cannot make {path.name} there: {error}") from None
+            raise LabError(
+                f"run.dir={config.run.dir}: cannot make {path.name} there: {error}"
+            ) from None
         return run
 
     @classmethod

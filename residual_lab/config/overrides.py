@@ -10,6 +10,28 @@ if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
 
+def parse(overrides: Sequence[str], loader: Any = None) -> tuple[list["Override"], list[str]]:
+    """Return the overrides that are well formed, and a line for each that is not.
+
+    ``loader`` is Hydra's configuration loader, for sweeps over ``glob(...)``.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    parser = OverridesParser.create(config_loader=loader)
+    parsed, problems = [], []
+    for text in overrides:
+        try:
+            parsed.append(parser.parse_override(text))
+        except HydraException as error:
+            reason = str(error).split("\n")[0]
+            problems.append(
+                f"{text}: not an override ({reason}); write KEY=VALUE, and in the shell quote "
+                "values that hold spaces, brackets or commas"
+            )
+    return parsed, problems
+
+
 def refused(
     hydra: "Hydra", overrides: Sequence[str], config_name: str
 ) -> tuple[list[str], list[str]]:
@@ -17,13 +39,7 @@ def refused(
 
     Choices of groups are tried first: which keys there are depends on them.
     """
-    problems: list[str] = []
-    parsed = []
-    for text in overrides:
-        try:
-            parsed.append(_parse(text))
-        except ConfigError as error:
-            problems += error.problems
+    parsed, problems = parse(overrides)
     groups = [o for o in parsed if _options(hydra, o.key_or_group, config_name)]
     accepted: list[str] = []
     for override in [*groups, *(o for o in parsed if o not in groups)]:
@@ -34,20 +50,6 @@ def refused(
         else:
             problems.append(problem)
     return problems, [text for text in overrides if text in accepted]
-
-
-def _parse(text: str) -> "Override":
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    try:
-        return OverridesParser.create().parse_override(text)
-    except HydraException as error:
-        reason = str(error).split("\n")[0]
-        raise ConfigError(
-            f"{text}: not an override ({reason}); write KEY=VALUE, and in the shell quote values "
-            "that hold spaces, brackets or commas"
-        ) from None
 
 
 def _options(hydra: "Hydra", group: str, config_name: str) -> list[str]:

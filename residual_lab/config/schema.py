@@ -71,7 +71,9 @@ class ResidualConfig(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     name: str
-    connection: str  # module:Class in residual_lab.residuals, package.module:Class, or file.py:Class
+    connection: (
+        str  # module:Class in residual_lab.residuals, package.module:Class, or file.py:Class
+    )
     granularity: Literal["layer", "branch"] = "layer"
 
     @property
@@ -101,13 +103,15 @@ class DataConfig(Section):
     source: Literal["python", "files", "hub"]
     path: str | None = None  # a file or folder, for `files`; a local copy of the files, for `hub`
     repository: str | None = None  # on the Hugging Face hub
+    revision: str | None = None  # a commit, branch or tag of the hub's data set; null: the newest
     subset: str | None = None
     text_field: str = "text"
-    tokenizer: str = "bpe"  # bpe (trained on the corpus), a tokenizers file, or a pretrained name
+    tokenizer: str = "bpe"  # bpe (trained on the corpus), a tokenizer.json, or a name on the hub
     vocabulary: Count
     sequence_length: Count
-    train_tokens: Count | None = None  # read no more of the corpus than this; null: all of it
-    validation_tokens: Count | None = None
+    train_tokens: Count | None = None  # null: the whole corpus; from the hub: what the budget needs
+    validation_tokens: Count | None = None  # the first so many of the split; null: all of it
+    test_tokens: Count | None = None
     validation_fraction: Annotated[float, Field(gt=0, lt=0.5)] = 0.02
     test_fraction: Annotated[float, Field(gt=0, lt=0.5)] = 0.02
     workers: Count | None = None  # processes that tokenise; null: one a core
@@ -119,6 +123,11 @@ class DataConfig(Section):
         if value is None and info.field_name == "cache_dir":
             value = "~/.cache/residual-lab"
         return None if value is None else absolute(value)
+
+    @field_validator("tokenizer", mode="after")
+    @classmethod
+    def _absolute_file(cls, value: str) -> str:
+        return absolute(value) if value.endswith(".json") or Path(value).is_file() else value
 
     model_config = ConfigDict(validate_default=True)
 

@@ -63,7 +63,7 @@ def problems_of(schema: type[BaseModel], plain: Any, prefix: str = "") -> Iterat
             yield _line(nodes, plain, problem["loc"], problem["type"], prefix)
     for key, value in _leaves(plain):
         # pydantic reads true as 1
-        if isinstance(value, bool) and "true or false" not in nodes.allowed(key):
+        if isinstance(value, bool) and not nodes.takes_booleans(key):
             yield f"{prefix}{key}={_shown(value)}: must be {nodes.allowed(key)}"
 
 
@@ -125,6 +125,9 @@ class _Nodes:
     def choices(self, key: str) -> list[str]:
         node = self._follow(self._node(key) or {})
         return [str(c) for option in node.get("anyOf", [node]) for c in _constants(option)]
+
+    def takes_booleans(self, key: str) -> bool:
+        return self._node(key) is None or "true or false" in self.allowed(key)
 
     def allowed(self, key: str) -> str:
         node = self._node(key)

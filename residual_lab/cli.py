@@ -1,0 +1,84 @@
+"""The command line: ``residual-lab COMMAND ...``.
+
+A command is a module of :mod:`residual_lab.commands` with ``main(arguments) -> exit status``.
+It is imported only when it is asked for, so that help costs neither torch nor Hydra.
+"""
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from residual_lab.errors import LabError, suggestion
+
+COMMANDS = {
+    "train": "train one configuration, or a sweep of them with -m",
+    "table": "a comparison table of finished runs",
+    "list": "what there is to choose from: residuals, models, data, ...",
+    "completion": "a script that completes commands, groups and keys in your shell",
+}
+
+EXAMPLES = """\
+examples:
+  residual-lab train residual=laurel_rw+lr
+  residual-lab train -m residual=plain,laurel_rw seed=0,1,2
+  residual-lab table runs
+  residual-lab list residuals
+
+`residual-lab COMMAND --help` says more. Exit status: 0 done, 1 failed, 2 refused,
+3 diverged, 128 + n stopped by signal n (the same command resumes)."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit status. Reads ``sys.argv``, and never changes it."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0
+    if arguments[0] == "--version":
+        from residual_lab import __version__
+
+        print(f"residual-lab {__version__}")
+        return 0
+    command, *rest = arguments
+    if command not in COMMANDS:
+        near = suggestion(command, COMMANDS)
+        print(
+            f"{command}: no such command{near} (there are {', '.join(COMMANDS)})", file=sys.stderr
+        )
+        return 2
+    return _run(command, rest)
+
+
+def _run(command: str, arguments: list[str]) -> int:
+    try:
+        module = importlib.import_module(f"residual_lab.commands.{command}")
+        status: int = module.main(arguments)
+        sys.stdout.flush()
+    except LabError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except BrokenPipeError:  # the reader, such as `head`, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    return status
+
+
+def usage() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {what}" for name, what in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: residual-lab COMMAND [arguments]",
+            "",
+            "Does this residual connection really help, and what does it cost?",
+            "",
+            "commands:",
+            *lines,
+            "",
+            EXAMPLES,
+        ]
+    )

@@ -1,0 +1,122 @@
+"""``residual-lab train``: one run, or a Hydra multirun."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from residual_lab.config.composition import compose_with, conf_directory, started_hydra
+from residual_lab.config.overrides import refused
+from residual_lab.config.schema import Config
+from residual_lab.errors import ConfigError
+from residual_lab.launch import DIVERGED, FINISHED, execute
+from residual_lab.run_directory import RunDirectory
+
+DESCRIPTION = """\
+Train one configuration. The run is a directory in run.dir (default: runs) whose name ends in
+a hash of all that can change its result: the same command again resumes it, or says that it
+is finished. With -m: every combination of the values, as Hydra's multirun."""
+
+EXAMPLES = """\
+examples:
+  residual-lab train residual=laurel_rw+lr
+  residual-lab train residual=laurel_lr residual.rank=8 model.layers=12 optim.lr=1e-3
+  residual-lab train -m residual=plain,laurel_rw seed=0,1,2
+  residual-lab train -m residual=plain,laurel_rw hydra/launcher=joblib hydra.launcher.n_jobs=2
+  residual-lab train --cfg job model=gpt2_124m     # show the configuration, train nothing"""
+
+
+def main(arguments: list[str]) -> int:
+    options = _parser().parse_intermixed_args(arguments)
+    if options.cfg or options.info:
+        return _show(options)
+    if options.multirun or "hydra.mode=MULTIRUN" in options.overrides:
+        return _sweep(options)
+    with started_hydra(options.config_dir) as hydra:
+        config = compose_with(hydra, options.overrides, options.config_name)
+    return train(config)
+
+
+def train(config: Config) -> int:
+    """Run, or resume, the directory of ``config``; return the exit status of the run."""
+    run = RunDirectory.create(config)
+    status = run.status
+    if status in ("finished", "diverged"):
+        print(f"{status}: {run.path}")
+        _summary(run.path)
+        return FINISHED if status == "finished" else DIVERGED
+    print(f"run directory: {run.path}", flush=True)
+    exit_status = execute(run.path)
+    if exit_status in (FINISHED, DIVERGED):
+        _summary(run.path)
+    elif exit_status > 128:
+        print(f"unfinished: {run.path}; the same command resumes it", file=sys.stderr)
+    else:
+        problem = (run.result or {}).get("error") if exit_status == 1 else None
+        print(f"failed: {run.path}{f': {problem}' if problem else ''}", file=sys.stderr)
+    return exit_status
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    from residual_lab.sweep import run_sweep
+    from residual_lab.tables import compare, load_runs, render
+
+    status, paths = run_sweep(options.overrides, options.config_dir, options.config_name)
+    if paths:
+        render(compare(load_runs(paths)))
+    return status
+
+
+def _summary(path: Path) -> None:
+    from residual_lab.tables import render, summary
+
+    render(summary(path))
+
+
+def _show(options: argparse.Namespace) -> int:
+    """Hydra's own views of what it composes; nothing is validated and nothing runs."""
+    name, overrides = options.config_name, options.overrides
+    with started_hydra(options.config_dir) as hydra:
+        problems, _ = refused(hydra, overrides, name)
+        if problems:
+            raise ConfigError(*problems)
+        if options.info:
+            hydra.show_info(options.info, name, overrides)
+        else:
+            hydra.show_cfg(name, overrides, options.cfg, options.package, options.resolve)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="residual-lab train",
+        description=f"{DESCRIPTION}\n\n{_groups()}",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="GROUP=CHOICE too")
+    parser.add_argument("-m", "--multirun", action="store_true", help="sweep over comma lists")
+    parser.add_argument("--config-dir", "-cd", metavar="DIR", help="a folder of your own groups")
+    parser.add_argument("--config-name", "-cn", metavar="NAME", default="config")
+    parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"], help="show, do not train")
+    parser.add_argument("--package", "-p", metavar="KEY", help="of --cfg: this section only")
+    parser.add_argument("--resolve", action="store_true", help="of --cfg: fill in references")
+    parser.add_argument(
+        "--info",
+        "-i",
+        nargs="?",
+        const="all",
+        choices=["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"],
+        help="how Hydra came to this configuration",
+    )
+    return parser
+
+
+def _groups() -> str:
+    """The groups and their choices, read from the names of files."""
+    folders = sorted(path for path in conf_directory().iterdir() if path.is_dir())
+    width = max(len(folder.name) for folder in folders)
+    lines = ["groups (`residual-lab list` describes the choices):"]
+    for folder in folders:
+        choices = ", ".join(sorted(path.stem for path in folder.glob("*.yaml")))
+        lines.append(f"  {folder.name:<{width}}  {choices}")
+    return "\n".join(lines)
