@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from rich import box
@@ -34,7 +35,7 @@ def render(table: Table, format: str | None = None, out: str | Path | None = Non
         raise LabError(f"format={format}: no such format; choose one of {', '.join(FORMATS)}")
     if out is not None:
         write_whole(Path(out), as_text(table, format).encode())
-    elif format == "rich":
+    elif format == "rich" and Console().is_terminal:
         _print_rich(table, Console())
     else:
         sys.stdout.write(as_text(table, format))
@@ -64,17 +65,16 @@ def write_whole(path: Path, content: bytes) -> None:
         temporary.write_bytes(content)
         temporary.replace(path)
     except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
         raise LabError(f"{path}: cannot be written ({error.strerror}); choose another") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _print_rich(table: Table, console: Console) -> None:
     """As wide as the terminal; what does not fit follows below, under the first column again."""
-    width = console.width if console.is_terminal else 10_000
     if table.title:
-        console.print(Text(table.title, style="bold"), width=width)
-    for columns in _blocks(table, width):
+        console.print(Text(table.title, style="bold"))
+    for columns in _blocks(table, console.width):
         grid = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
         for column in columns:
             heading = table.columns[column]
@@ -83,10 +83,10 @@ def _print_rich(table: Table, console: Console) -> None:
             )
         for row in table.rows:
             grid.add_row(*(Text(row[column].text) for column in columns))
-        console.print(grid, width=width, crop=False)
+        console.print(grid)
         console.print()
     for note in table.notes:
-        console.print(Text(note, style="dim"), width=width)
+        console.print(Text(note, style="dim"))
 
 
 def _blocks(table: Table, width: int) -> list[list[int]]:

@@ -1,0 +1,127 @@
+"""What stands under a comparison table: how the numbers came about and what to beware of."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from residual_lab.measure.protocol import protocol_text
+from residual_lab.tables.comparison import Comparison, by_seed
+from residual_lab.tables.metrics import Metric, lookup
+from residual_lab.tables.runs import Run
+
+WELCH, SURVIVORS = "†", "‡"
+
+
+def notes(rows: Sequence[Comparison], read: Sequence[Run], metric: Metric) -> list[str]:
+    """One sentence a line. ``read`` are all runs that were read, unfinished ones too."""
+    runs = [run for row in rows for run in row.group.runs]
+    return [
+        *_statistics(rows, metric),
+        *_marks(rows),
+        *_left_out(read, len(runs)),
+        *_setting(runs),
+        *_measuring(runs),
+    ]
+
+
+def _statistics(rows: Sequence[Comparison], metric: Metric) -> list[str]:
+    lines = ["Mean ± standard deviation over seeds."]
+    names = dict.fromkeys(row.baseline.label for row in rows if row.baseline)
+    tested = sum(row.p is not None for row in rows)
+    if names:
+        lines[0] += (
+            f" Δ: difference to {' or '.join(names)}, paired by seed, with its 95% t-interval;"
+            f" p: two-sided paired t-test, corrected for {tested} row{'s' * (tested != 1)} (Holm)."
+        )
+    else:
+        lines[0] += " No row is plain, so there are no differences; baseline=ROW names another."
+    if any(row.difference and row.difference.test == "none" for row in rows):
+        lines.append("No evidence: a single seed cannot tell a difference from noise.")
+    without = [row.group.label for row in rows if not by_seed(row.group, metric)]
+    if without:
+        lines.append(f"No {metric.title}: {', '.join(without)}.")
+    return lines
+
+
+def _marks(rows: Sequence[Comparison]) -> list[str]:
+    lines = []
+    if any(row.difference and row.difference.test == "welch" for row in rows):
+        lines.append(f"{WELCH} Fewer than two seeds shared with the baseline: Welch's t-test.")
+    if any(0 < len(row.group.finished) < len(row.group.runs) for row in rows):
+        lines.append(
+            f"{SURVIVORS} Runs were lost: mean, Δ and p speak of those that finished only,"
+            " which flatters an unstable row."
+        )
+    return lines
+
+
+def _left_out(read: Sequence[Run], shown: int) -> list[str]:
+    unfinished = [run.path.name for run in read if run.status == "unfinished"]
+    lines = []
+    if unfinished:
+        names = ", ".join(unfinished[:3]) + (", ..." if len(unfinished) > 3 else "")
+        lines.append(f"Left out, not finished: {len(unfinished)} ({names}).")
+    copies = len(read) - len(unfinished) - shown
+    if copies:
+        lines.append(f"Left out, same configuration and seed as a later run: {copies}.")
+    return lines
+
+
+def _setting(runs: Sequence[Run]) -> list[str]:
+    """Model, budget and data."""
+    model = _distinct(run.config["model"].get("name") for run in runs)
+    finished = [run for run in runs if run.status == "finished"] or runs
+    tokens = _distinct(run.result.get("tokens") for run in finished)
+    steps = _distinct(run.result.get("steps") for run in finished)
+    lines = [f"Scale: model {model}; budget {tokens} tokens in {steps} optimizer steps."]
+    prints: dict[str, set[str]] = defaultdict(set)
+    for run in runs:
+        if "data_fingerprint" in run.result:
+            prints[str(run.config["data"]["name"])].add(str(run.result["data_fingerprint"]))
+    for name, found in sorted(prints.items()):
+        line = f"Data: {name}, fingerprint {_distinct(found)}."
+        if len(found) > 1:
+            line += " It changed between runs: differences between them may come from the data."
+        lines.append(line)
+    return lines
+
+
+def _measuring(runs: Sequence[Run]) -> list[str]:
+    """Hardware, software and protocol, with a warning where they differ between runs."""
+    device = _distinct(run.result.get("device") for run in runs)
+    precision = _distinct(run.config.get("hardware", {}).get("precision") for run in runs)
+    kind = _distinct(lookup(run.result, ("peak_memory_bytes", "kind")) for run in runs)
+    versions = _distinct(run.result.get("versions") for run in runs)
+    commit = _distinct(_commit(run) for run in runs)
+    windows = {
+        tuple(run.config.get("measure", {}).get(key) for key in ("warmup_steps", "window_steps"))
+        for run in runs
+    }
+    protocols = [protocol_text(*window) for window in sorted(windows) if None not in window]
+    return [
+        f"Hardware: {device}; precision {precision}; peak memory is {kind}.",
+        f"Versions: {versions}; commit {commit}.",
+        *(f"Measured: {' '.join(text.split())}" for text in protocols),
+        "Step times are each run's own; compare close ones with residual-lab bench, interleaved.",
+    ]
+
+
+def _commit(run: Run) -> str | None:
+    git = run.result.get("git")
+    if not git:
+        return None
+    return str(git["commit"])[:12] + (" with uncommitted changes" if git.get("dirty") else "")
+
+
+def _distinct(values: Iterable[Any]) -> str:
+    """The values in words, each once; after three, how many more there are."""
+    found = sorted({_in_words(value) for value in values if value is not None})
+    if len(found) > 3:
+        found = [*found[:3], f"{len(found) - 3} more"]
+    return " and ".join(found) or "unknown"
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {entry}" for key, entry in value.items())
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,311 @@
+"""Pictures of a comparison, as PNG and SVG: loss curves, what a loss costs, differences.
+
+Readable in print and to the colour-blind: the colours of Okabe and Ito (2008), and for each row
+a marker and a line style besides. The same runs give the same files, byte for byte.
+"""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib import style
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+from residual_lab.tables.comparison import Comparison, by_seed
+from residual_lab.tables.grouping import Group
+from residual_lab.tables.metrics import Metric, comparable, metric_named
+from residual_lab.tables.render import write_whole
+from residual_lab.tables.statistics import difference, spread
+
+_BASELINE_COLOUR = "#000000"
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_MARKERS = "s^DvPX<>"
+_LINES = ("-", "--", "-.", ":")
+_STYLE: Any = {
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "axes.titlesize": 8,
+    "legend.fontsize": 7.5,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 5.5,
+    "lines.markeredgewidth": 0.4,
+    "savefig.dpi": 200,
+    "svg.hashsalt": "residual-lab",  # otherwise the names inside an SVG are drawn at random
+}
+
+
+def save_plots(rows: Sequence[Comparison], metric: Metric, folder: str | Path) -> list[Path]:
+    """Draw what the runs allow and return the files: ``loss_curves``, ``cost``, ``difference``.
+
+    A picture for which no run has data is left out. Raises LabError if a file cannot be written.
+    """
+    shown = [row for row in rows if row.group.finished]
+    with style.context(["default", _STYLE]):
+        figures = {
+            "loss_curves": _loss_curves(shown),
+            "cost": _cost(shown, metric),
+            "difference": _differences(rows, metric),
+        }
+        return [
+            path
+            for name, figure in figures.items()
+            if figure is not None
+            for path in _save(figure, Path(folder) / name)
+        ]
+
+
+def _save(figure: Figure, path: Path) -> list[Path]:
+    """As PNG and SVG, without dates and versions."""
+    FigureCanvasAgg(figure)
+    files = []
+    for ending, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
+        content = io.BytesIO()
+        figure.savefig(content, format=ending, metadata=metadata, bbox_inches="tight")
+        file = path.with_name(f"{path.name}.{ending}")
+        write_whole(file, content.getvalue())
+        files.append(file)
+    return files
+
+
+def _look(rows: Sequence[Comparison], row: Comparison) -> dict[str, Any]:
+    """Colour, marker and line of a row, the same in every picture; baselines are black."""
+    look: dict[str, Any] = {"color": _BASELINE_COLOUR, "marker": "o", "linestyle": "-"}
+    if not row.is_baseline:
+        index = [other for other in rows if not other.is_baseline].index(row)
+        look = {
+            "color": _COLOURS[index % len(_COLOURS)],
+            "marker": _MARKERS[index % len(_MARKERS)],
+            "linestyle": _LINES[(index + 1) % len(_LINES)],
+        }
+    return look | {"markeredgecolor": "white"}
+
+
+def _curves(group: Group) -> dict[int, dict[int, float]]:
+    """Validation loss by tokens, then by seed."""
+    curves: dict[int, dict[int, float]] = {}
+    for run in group.finished:
+        for row in run.metrics:
+            if "val_loss" in row:
+                curves.setdefault(row["tokens"], {})[run.seed] = row["val_loss"]
+    return dict(sorted(curves.items()))
+
+
+def _loss_curves(rows: Sequence[Comparison]) -> Figure | None:
+    """Left: mean validation loss ± standard deviation. Right: its difference to the baseline."""
+    curves = {row.group.label: _curves(row.group) for row in rows}
+    drawn = [row for row in rows if curves[row.group.label]]
+    if not drawn:
+        return None
+    compared = [row for row in drawn if row.baseline and not row.is_baseline]
+    figure = Figure(figsize=(6.5 if compared else 4.0, 2.4), layout="constrained")
+    left, *rest = figure.subplots(1, 2 if compared else 1, squeeze=False)[0]
+    for row in drawn:
+        own = curves[row.group.label]
+        spreads = [spread(list(values.values())) for values in own.values()]
+        middle = [s.mean for s in spreads]
+        around = [s.std or 0.0 for s in spreads]
+        low = [m - a for m, a in zip(middle, around, strict=True)]
+        high = [m + a for m, a in zip(middle, around, strict=True)]
+        _band(left, list(own), middle, low, high, _look(rows, row), row.group.label)
+    _leave_out_the_start(left, [curves[row.group.label] for row in drawn])
+    left.set(xlabel="training tokens", ylabel="validation loss (nats/token)")
+    for right in rest:
+        _difference_curves(right, rows, compared, curves)
+    _legend(figure, left)
+    return figure
+
+
+def _band(
+    axes: Axes,
+    tokens: Sequence[int],
+    middle: Sequence[float],
+    low: Sequence[float],
+    high: Sequence[float],
+    look: dict[str, Any],
+    label: str,
+) -> None:
+    every = max(1, len(tokens) // 6)
+    first = (every - 1 - _MARKERS.find(look["marker"])) % every  # markers apart from each other
+    axes.plot(tokens, middle, label=label, markevery=(first, every), **look)
+    axes.fill_between(tokens, low, high, color=look["color"], alpha=0.1, linewidth=0)
+    axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+    axes.set_xlim(left=0)
+
+
+def _leave_out_the_start(axes: Axes, curves: Sequence[dict[int, dict[int, float]]]) -> None:
+    """Cut the steep first fifth off the top: the differences are small and late."""
+    end = max(max(curve) for curve in curves)
+    late = [v for c in curves for t, values in c.items() if t >= end / 5 for v in values.values()]
+    margin = 0.05 * (max(late) - min(late)) or 0.1
+    axes.set_ylim(min(late) - margin, max(late) + margin)
+
+
+def _difference_curves(
+    axes: Axes,
+    rows: Sequence[Comparison],
+    compared: Sequence[Comparison],
+    curves: dict[str, dict[int, dict[int, float]]],
+) -> None:
+    """Mean difference with its 95% interval, at each validation that both have."""
+    for row in compared:
+        assert row.baseline is not None
+        base = curves.get(row.baseline.label, {})
+        found = {
+            tokens: gap
+            for tokens, values in curves[row.group.label].items()
+            if (gap := difference(values, base.get(tokens, {}))) is not None
+        }
+        gaps = list(found.values())
+        middle = [gap.mean for gap in gaps]
+        low = [gap.mean if gap.low is None else gap.low for gap in gaps]
+        high = [gap.mean if gap.high is None else gap.high for gap in gaps]
+        _band(axes, list(found), middle, low, high, _look(rows, row), row.group.label)
+    axes.axhline(0, color=_BASELINE_COLOUR, linewidth=0.8, zorder=1)
+    axes.set(xlabel="training tokens", ylabel="Δ validation loss, 95% interval")
+
+
+def _cost(rows: Sequence[Comparison], metric: Metric) -> Figure | None:
+    """The metric against step time and peak memory, with the rows that no other row beats."""
+    runs = [run for row in rows for run in row.group.finished]
+    costs = [
+        cost
+        for cost in (metric_named("step_time_s"), metric_named("peak_memory_bytes"))
+        if cost is not metric
+        and comparable(cost, runs)
+        and any(by_seed(row.group, cost) and by_seed(row.group, metric) for row in rows)
+    ]
+    if not costs:
+        return None
+    figure = Figure(figsize=(6.5 if len(costs) > 1 else 4.0, 2.4), layout="constrained")
+    panels = figure.subplots(1, len(costs), sharey=True, squeeze=False)[0]
+    for axes, cost in zip(panels, costs, strict=True):
+        _cost_panel(axes, rows, metric, cost)
+    panels[0].set_ylabel(f"{metric.title} (bars: 95% interval of Δ)")
+    _legend(figure, panels[0])
+    return figure
+
+
+def _cost_panel(axes: Axes, rows: Sequence[Comparison], metric: Metric, cost: Metric) -> None:
+    axes.margins(x=0.08)
+    points = []
+    for row in rows:
+        found = [list(by_seed(row.group, quantity).values()) for quantity in (cost, metric)]
+        if not all(found):
+            continue
+        across, up = map(spread, found)
+        point = (across.mean / cost.unit, up.mean / metric.unit)
+        axes.errorbar(
+            point[0],
+            point[1],
+            xerr=(across.std or 0) / cost.unit,
+            yerr=_half_interval(row, metric),
+            elinewidth=0.7,
+            label=row.group.label,
+            **(_look(rows, row) | {"linestyle": "none"}),
+        )
+        points.append(point)
+    frontier = pareto_frontier(points, metric.lower_is_better)
+    right = axes.get_xlim()[1]
+    x, y = zip(*frontier, (right, frontier[-1][1]), strict=True)
+    axes.step(x, y, where="post", color="#999999", linewidth=0.8, zorder=1)
+    axes.set_xlim(right=right)
+    axes.set_xlabel(cost.title)
+    axes.locator_params(axis="x", nbins=5)
+
+
+def _half_interval(row: Comparison, metric: Metric) -> float:
+    """Half the 95% interval of the difference, in the unit of the screen; 0 where there is none."""
+    gap = row.difference
+    if gap is None or gap.low is None or gap.high is None:
+        return 0.0
+    return (gap.high - gap.low) / 2 / metric.unit
+
+
+def pareto_frontier(
+    points: Sequence[tuple[float, float]], lower_is_better: bool = True
+) -> list[tuple[float, float]]:
+    """The points (cost, metric) that no point beats in one without losing in the other."""
+    sign = 1 if lower_is_better else -1
+    frontier: list[tuple[float, float]] = []
+    for point in sorted(points, key=lambda point: (point[0], sign * point[1])):
+        if not frontier or sign * point[1] < sign * frontier[-1][1]:
+            frontier.append(point)
+    return frontier
+
+
+def _legend(figure: Figure, axes: Axes) -> None:
+    """Above the panels, in as many columns as the labels leave room for; the figure grows by it."""
+    handles, labels = axes.get_legend_handles_labels()
+    width, height = figure.get_size_inches()
+    columns = max(1, int(width / (0.45 + 0.065 * max(map(len, labels)))))
+    figure.set_size_inches(width, height + 0.16 * -(-len(labels) // columns))
+    figure.legend(handles, labels, loc="outside upper left", ncols=columns, columnspacing=1.2)
+
+
+def _differences(rows: Sequence[Comparison], metric: Metric) -> Figure | None:
+    """One line a row: the difference to the baseline with its 95% interval."""
+    compared = [row for row in rows if row.baseline and not row.is_baseline]
+    if not any(row.difference for row in compared):
+        return None
+    labels = [row.group.label for row in compared]
+    size = (3.6 + 0.06 * max(map(len, labels)), 0.7 + 0.24 * len(compared))
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots()
+    shown = [row for row in rows if row.group.finished]
+    for height, row in enumerate(compared):
+        _difference_line(axes, height, row, metric, shown)
+    axes.axvline(0, color=_BASELINE_COLOUR, linewidth=0.8, zorder=1)
+    axes.set_yticks(range(len(compared)), labels)
+    axes.locator_params(axis="x", nbins=6)
+    axes.set_ylim(len(compared) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    names = " or ".join(dict.fromkeys(row.baseline.label for row in compared if row.baseline))
+    better = "left" if metric.lower_is_better else "right"
+    axes.set_xlabel(f"Δ {metric.title} to {names}, 95% interval ({better} is better)")
+    return figure
+
+
+def _difference_line(
+    axes: Axes, height: int, row: Comparison, metric: Metric, shown: Sequence[Comparison]
+) -> None:
+    gap = row.difference
+    if gap is None:
+        _remark(axes, 0, height, "no run finished")
+        return
+    look = _look(shown, row) | {"linestyle": "none"}
+    mean = gap.mean / metric.unit
+    if gap.test == "none":
+        hollow = {"markerfacecolor": "white", "markeredgecolor": look["color"]}
+        axes.plot(mean, height, **(look | hollow))
+        _remark(axes, mean, height, "one seed: no evidence")
+        return
+    half = _half_interval(row, metric)
+    axes.errorbar(mean, height, xerr=half, elinewidth=1.1, capsize=2, capthick=1.1, **look)
+
+
+def _remark(axes: Axes, x: float, height: int, text: str) -> None:
+    axes.annotate(
+        text,
+        (x, height),
+        (6, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=7,
+        color="#555555",
+    )
