@@ -42,18 +42,18 @@ def sinusoids(positions_T: Tensor, width: int) -> Tensor:
 class KeyValueCache:
     """Keys and values of the tokens read so far, for decoding."""
 
-    keys_BHTK: Tensor | None = None
-    values_BHTK: Tensor | None = None
+    keys: Tensor | None = None  # (B, H, T, K)
+    values: Tensor | None = None
 
     @property
     def length(self) -> int:
-        return 0 if self.keys_BHTK is None else self.keys_BHTK.shape[2]
+        return 0 if self.keys is None else self.keys.shape[2]
 
     def append(self, keys_BHTK: Tensor, values_BHTK: Tensor) -> tuple[Tensor, Tensor]:
-        if self.keys_BHTK is not None and self.values_BHTK is not None:
-            keys_BHTK = torch.cat([self.keys_BHTK, keys_BHTK], 2)
-            values_BHTK = torch.cat([self.values_BHTK, values_BHTK], 2)
-        self.keys_BHTK, self.values_BHTK = keys_BHTK, values_BHTK
+        if self.keys is not None and self.values is not None:
+            keys_BHTK = torch.cat([self.keys, keys_BHTK], 2)
+            values_BHTK = torch.cat([self.values, values_BHTK], 2)
+        self.keys, self.values = keys_BHTK, values_BHTK
         return keys_BHTK, values_BHTK
 
 

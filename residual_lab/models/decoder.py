@@ -93,7 +93,7 @@ class Decoder(nn.Module):
         """The modules that the connection calls, each once: layers or branches, in order."""
         if self.granularity == "layer":
             return list(self.layers)
-        return [branch for layer in self.layers for branch in (layer.attention, layer.mlp)]
+        return [branch for layer in self.layers for branch in layer.children()]
 
     @property
     def depth(self) -> int:
@@ -127,7 +127,8 @@ class Decoder(nn.Module):
         """Return empty caches for decoding; they fill as ``forward`` is called with them."""
         if self.config.share > 1:
             raise NotImplementedError("decoding with caches needs model.share=1")
-        return {layer.attention: KeyValueCache() for layer in self.layers}
+        attentions = [module for module in self.modules() if isinstance(module, Attention)]
+        return {attention: KeyValueCache() for attention in attentions}
 
     @property
     def head_weight(self) -> Tensor:

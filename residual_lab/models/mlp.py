@@ -1,12 +1,18 @@
 """The MLP as one branch of a decoder layer."""
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from residual_lab.config.schema import ModelConfig
 from residual_lab.models.attention import Context, build_norm
 
-ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu, "swiglu": F.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "relu": F.relu,
+    "swiglu": F.silu,
+}
 
 
 class MLP(nn.Module):

@@ -30,6 +30,9 @@ class Connection(nn.Module):
     pre_norm: ClassVar[bool] = True
     """Layers normalise their input; otherwise the connection does what norms there are."""
 
+    changes_initialisation: ClassVar[bool] = False
+    """The method prescribes initial weights of the layers that differ from the model's own."""
+
     identity: ClassVar[Mapping[str, Any] | None] = {}
     """Options at which a new connection equals ``plain``; None: there are none."""
 

@@ -2,7 +2,9 @@
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -12,6 +14,7 @@ from torch.nn import functional as F
 
 from residual_lab.errors import ConfigError
 from residual_lab.residuals.connection import Connection, Layer
+from residual_lab.residuals.low_rank import LowRank, inverse_rms, project
 from residual_lab.residuals.mixing import Weight, carry
 
 Count = Annotated[int, Field(gt=0)]
@@ -31,6 +34,8 @@ class ResidualWeights(nn.Module):
     alpha, beta: initial values; the second may be left out where the first decides it.
     width: 1 for scalars, D for vectors.
     """
+
+    weights: Tensor
 
     def __init__(
         self,
@@ -59,7 +64,7 @@ class ResidualWeights(nn.Module):
     def forward(self) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
         """Return α and β of each layer, each of shape (width,)."""
         if self.bound == "fixed":
-            alphas, betas = self.weights
+            alphas, betas = self.weights.unbind(0)
         elif self.bound == "sigmoid":
             alphas = torch.sigmoid(self.logits[0])
             betas = 1 - alphas
@@ -102,41 +107,6 @@ def _logits(bound: str, alpha: float, beta: float) -> list[float]:
         return [half, -half]
     logits = [math.log(value / (1 - value)) for value in (alpha, beta)]
     return logits[:1] if bound == "sigmoid" else logits
-
-
-class LowRank(nn.Module):
-    """The pairs A (D → r) and B (r → D) of every layer, one for each of ``pairs`` lags.
-
-    A starts column-orthogonal, ``A[i, j] = 1/√(rD)`` where ``i mod r == j`` (section 3.3,
-    footnote 2, used for the LLMs), or Xavier normal (used for ResNet). B starts at zero, or
-    like A where a norm follows, since the derivative of a norm at zero is about 1/√ε.
-    """
-
-    def __init__(
-        self, depth: int, pairs: int, width: int, rank: int, init: str, zero_up: bool
-    ) -> None:
-        super().__init__()
-        self.down = nn.Parameter(torch.empty(depth, pairs, width, rank))
-        self.up = nn.Parameter(torch.zeros(depth, pairs, rank, width))
-        with torch.no_grad():
-            _start(self.down, init)
-            if not zero_up:
-                _start(self.up.mT, init)
-
-    def forward(self) -> Iterator[tuple[Sequence[Tensor], Tensor]]:
-        """Yield, for each layer, A of each lag (D, r) and B of all lags (pairs·r, D)."""
-        for down, up in zip(self.down.unbind(0), self.up.unbind(0), strict=True):
-            yield down.unbind(0), up.flatten(0, 1)
-
-
-def _start(matrices: Tensor, init: str) -> None:
-    """Fill the (…, D, r) matrices in place."""
-    *_, width, rank = matrices.shape
-    if init == "xavier":
-        matrices.normal_(std=(2 / (width + rank)) ** 0.5)
-    else:
-        rows, columns = torch.arange(width)[:, None], torch.arange(rank)
-        matrices.copy_((rows % rank == columns) / (rank * width) ** 0.5)
 
 
 class Laurel(Connection):
@@ -201,6 +171,8 @@ class Laurel(Connection):
         super().__init__(depth, width)
         if k == 0 and low_rank in ("shared", "per_lag"):
             raise ConfigError(f"residual.low_rank={low_rank}: needs k > 0; use low_rank=current")
+        if norm != "none" and low_rank == "none" and k == 0:
+            raise ConfigError(f"residual.norm={norm}: there is no LR or PA to normalise; use none")
         self.k, self.low_rank, self.missing, self.norm = k, low_rank, missing, norm
         self.alpha_is_positive = bound not in ("free", "fixed")
         self.weights = (
@@ -234,7 +206,8 @@ class Laurel(Connection):
         maps = self.maps() if self.maps is not None else iter(one)
         scales = self.scale.unbind(0) if self.norm != "none" else one
         gammas = iter(self.gamma.split(1)) if self.k else iter(())
-        history = deque([x] * self.k if self.missing == "embedding" else [x], max(1, self.k))
+        memory = max(1, self.k)
+        history = deque([x] * (memory if self.missing == "embedding" else 1), memory)
         for layer, alpha, beta, pair, scale in zip(
             layers, alphas, betas, maps, scales, strict=True
         ):
@@ -252,20 +225,20 @@ class Laurel(Connection):
         beta: Weight,
         pair: tuple[Sequence[Tensor], Tensor] | None,
         scale: Weight,
-    ) -> tuple[list[Tensor], list[Weight], tuple[Tensor, Tensor] | None]:
+    ) -> tuple[Sequence[Tensor], Sequence[Weight], tuple[Tensor, Tensor] | None]:
         """Return β·g: the sources, their coefficients, and the low-rank term z B."""
-        if self.norm == "input":
-            lags = [F.rms_norm(lag, (self.width,), scale) for lag in lags]
-        if self.low_rank in ("shared", "per_lag"):
-            sources, coefficients = [], []
-        else:
-            sources, coefficients = lags[: len(gammas)], gammas
-        low_rank = self._low_rank(lags, gammas, *pair) if pair is not None else None
+        sources: list[Tensor] = []
+        if self.low_rank in ("none", "current"):
+            sources = lags[: len(gammas)]
+            if self.norm == "input" and scale is not None:
+                sources = [lag * inverse_rms(lag) * scale for lag in sources]
+        coefficients = gammas[: len(sources)]
+        inner = scale if self.norm == "input" else None
+        low_rank = self._low_rank(lags, gammas, inner, *pair) if pair is not None else None
         if self.norm == "output":
-            total = sum(c * source for c, source in zip(coefficients, sources, strict=True))
-            if low_rank is not None:
-                total = total + low_rank[0] @ low_rank[1]
-            normed = F.rms_norm(total, (self.width,), scale)
+            terms = [c * source for c, source in zip(coefficients, sources, strict=True)]
+            terms += [low_rank[0] @ low_rank[1]] if low_rank is not None else []
+            normed = F.rms_norm(reduce(add, terms), (self.width,), scale)
             return [x, normed], [beta, beta], None
         if beta is not None:
             coefficients = [beta * c for c in coefficients]
@@ -276,14 +249,22 @@ class Laurel(Connection):
         return [x, *sources], [beta, *coefficients], low_rank
 
     def _low_rank(
-        self, lags: list[Tensor], gammas: list[Tensor], down: Sequence[Tensor], up: Tensor
+        self,
+        lags: list[Tensor],
+        gammas: list[Tensor],
+        scale: Weight,
+        down: Sequence[Tensor],
+        up: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Return z (…, R) and B (R, D) of the low-rank term."""
         if self.low_rank == "current":
-            return lags[0] @ down[0], up
+            return project(lags[0], down[0], scale), up
         downs = down if self.low_rank == "per_lag" else [down[0]] * len(lags)
-        parts = [c * (lag @ a) for c, lag, a in zip(gammas, lags, downs, strict=False)]
+        parts = [
+            gamma * project(lag, a, scale)
+            for gamma, lag, a in zip(gammas, lags, downs, strict=False)
+        ]
         if self.low_rank == "shared":
-            return torch.stack(parts).sum(0), up
+            return reduce(add, parts), up
         z = torch.cat(parts, -1)
         return z, up[: z.shape[-1]]

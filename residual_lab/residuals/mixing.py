@@ -63,7 +63,7 @@ class _Carry(torch.autograd.Function):
     """The sum of :func:`carry`, with its gradients written out."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         alpha_is_positive: bool,
         increment: Tensor,
@@ -90,7 +90,7 @@ class _Carry(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         alpha, z, up, kept, *rest = ctx.saved_tensors
         count = len(rest) // 2
         sources, coefficients = rest[:count], rest[count:]
@@ -104,6 +104,7 @@ class _Carry(torch.autograd.Function):
             d_alpha = _inner(gradient, kept, alpha)
             if ctx.recover:
                 for c, i in zip(coefficients, inner, strict=True):
+                    assert i is not None
                     d_alpha = d_alpha - _times(i, c)
                 if d_up is not None:
                     d_alpha = d_alpha - _reduce(d_up * up, alpha)

@@ -1,0 +1,55 @@
+"""What the tests of all connections share: a tiny float64 decoder and the list of names."""
+
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor
+
+from residual_lab import build_model, compose
+from residual_lab.config import Config, conf_directory
+from residual_lab.models import Decoder
+
+TINY = (
+    "model.layers=4",
+    "model.width=24",
+    "model.heads=2",
+    "model.vocabulary=31",
+    "data.vocabulary=31",
+    "data.sequence_length=8",
+)
+NAMES = sorted(path.stem for path in (conf_directory() / "residual").glob("*.yaml"))
+GRANULARITIES = ("layer", "branch")
+
+
+@cache
+def configuration(*overrides: str) -> Config:
+    """Compose a tiny configuration, once."""
+    return compose([*TINY, *overrides])
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Callable[..., Decoder]:
+    """Build a tiny decoder in float64 from further overrides."""
+
+    def build(*overrides: str) -> Decoder:
+        return build_model(configuration(*overrides)).double()
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def tokens_BT() -> Tensor:
+    """Tokens of the tiny vocabulary, (2, 9)."""
+    return torch.randint(31, (2, 9), generator=torch.Generator().manual_seed(0))
+
+
+def jiggle(model: Decoder, scale: float = 0.3) -> Decoder:
+    """Move every parameter of the connection away from where it started, in place."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.connection.parameters():
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter.add_(scale * noise)
+    return model
