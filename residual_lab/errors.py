@@ -1,7 +1,7 @@
 """Errors that a user can act on."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class LabError(Exception):
@@ -23,13 +23,19 @@ class DataError(LabError):
 def suggestion(word: str, choices: Iterable[str]) -> str:
     """``; did you mean …?`` with the nearest of ``choices``, or nothing where none is near.
 
-    Of dotted keys the last part may be all that was given: ``lr`` is near ``optim.lr``.
+    Of dotted keys the last part may be all that was given (``lr`` for ``optim.lr``), or all
+    that is wrong (``optim.lrr``).
     """
     choices = [choice for choice in choices if "." in choice or "." not in word]
-    last = word.rpartition(".")[2]
+    section, dot, last = word.rpartition(".")
+    by_last = {choice.rpartition(".")[2]: choice for choice in choices}
+    siblings = {c.removeprefix(section + dot): c for c in choices if c.startswith(section + dot)}
     near = [choice for choice in choices if "." in choice and choice.rpartition(".")[2] == last]
-    near = near or difflib.get_close_matches(word, choices, n=3, cutoff=0.7)
-    if not near:
-        by_last = {choice.rpartition(".")[2]: choice for choice in choices}
-        near = [by_last[part] for part in difflib.get_close_matches(last, by_last, n=1)]
+    near = near or _close(last, siblings) or _close(last, by_last)
     return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def _close(word: str, choices: Mapping[str, str]) -> list[str]:
+    longer = [choice for name, choice in choices.items() if len(word) > 2 and name.startswith(word)]
+    close = difflib.get_close_matches(word, choices, n=2, cutoff=0.7)
+    return longer or [choices[name] for name in close]

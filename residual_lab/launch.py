@@ -12,6 +12,8 @@ from typing import IO, Any
 FINISHED, FAILED, REFUSED, DIVERGED = 0, 1, 2, 3
 """Exit statuses of a run; 128 + n: stopped by signal n, to be resumed."""
 
+COMMAND = (sys.executable, "-m", "residual_lab.run")
+
 # The run's process has a group of its own, so that a Ctrl-C in the terminal reaches it once,
 # through us, and not a second time while it saves.
 _FORWARDED = {
@@ -35,7 +37,7 @@ def execute(
     signals are forwarded; with it, it is asked now and then and the run is stopped when true.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", "residual_lab.run", str(directory)],
+        [*COMMAND, str(directory)],
         stdin=subprocess.DEVNULL,
         stdout=None if errors is None else subprocess.DEVNULL,
         stderr=errors,

@@ -49,7 +49,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 class RunDirectory:
-    """One run on disk: ``config.yaml``, ``metrics.jsonl``, ``result.json``, ``log.txt``, checkpoints.
+    """One run on disk: ``config.yaml``, ``metrics.jsonl``, ``result.json``, ``log.txt`` and more.
 
     Make one with :meth:`create` or :meth:`open`.
     """

@@ -90,7 +90,10 @@ def _budget(budget: BudgetConfig) -> Iterator[str]:
     elif tokens is not None and tokens % batch:
         below = tokens // batch * batch
         near = f"{below} or {below + batch}" if below else str(batch)
-        yield f"budget.tokens={tokens}: must be a multiple of budget.batch_tokens={batch}; nearest: {near}"
+        yield (
+            f"budget.tokens={tokens}: must be a multiple of budget.batch_tokens={batch}; "
+            f"nearest: {near}"
+        )
 
 
 def _batches(budget: BudgetConfig, data: DataConfig, hardware: HardwareConfig) -> Iterator[str]:

@@ -72,7 +72,7 @@ def _line(
 ) -> str:
     if kind == "extra_forbidden":
         key = ".".join(map(str, location))
-        near = suggestion(key, nodes.keys())
+        near = suggestion(prefix + key, [prefix + known for known in nodes.keys()])
         section = nodes.keys(".".join(map(str, location[:-1])))
         return (
             f"{prefix}{key}={_shown(_at(plain, location))}: no such key{near} "
@@ -80,7 +80,7 @@ def _line(
         )
     key = nodes.known_part(location)
     allowed = nodes.allowed(key)
-    if kind == "missing":
+    if kind == "missing" and key == ".".join(map(str, location)):
         return f"{prefix}{key}: missing; must be {allowed}"
     value = _at(plain, key.split("."))
     near = suggestion(value, nodes.choices(key)) if isinstance(value, str) else ""

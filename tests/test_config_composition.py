@@ -1,0 +1,75 @@
+"""Composition: what is shipped is valid, and Hydra leaves nothing behind."""
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+from hydra.core.global_hydra import GlobalHydra
+
+from residual_lab.config import Config, compose, conf_directory
+
+CHOICES = sorted((file.parent.name, file.stem) for file in conf_directory().glob("*/*.yaml"))
+
+
+@pytest.mark.parametrize(("group", "choice"), CHOICES)
+def test_every_choice_that_is_shipped_is_valid(group: str, choice: str, tmp_path: Path) -> None:
+    # room for every vocabulary, sequence length and number of devices that is shipped
+    room = ["budget.batch_tokens=65536", "budget.tokens=131072"]
+    if choice == "text":
+        room.append(f"data.path={tmp_path}")
+    config = compose([*room, f"{group}={choice}"])
+    assert getattr(config, group).name == choice
+
+
+def test_the_saved_configuration_reads_back_the_same() -> None:
+    config = compose(["residual=laurel_rw+lr", "model=gpt2_124m", "budget.tokens=8192"])
+    text = yaml.safe_dump(config.model_dump(mode="json"))
+    assert Config.model_validate(yaml.safe_load(text)) == config
+    assert "$" not in text
+
+
+def test_derived_numbers() -> None:
+    config = compose(["budget.tokens=81920", "budget.batch_tokens=8192"])
+    assert (config.steps, config.tokens, config.batch_sequences) == (10, 81920, 32)
+    config = compose(["budget.tokens=null", "budget.steps=3"])
+    assert (config.steps, config.tokens) == (3, 3 * 4096)
+    assert config.name == "desk-plain-python_source"
+
+
+def test_seed_0_is_a_seed() -> None:
+    assert compose(["seed=0"]).seed == 0
+
+
+def test_paths_are_absolute_whatever_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").mkdir()
+    config = compose(["run.dir=here", "data.cache_dir=../c", "data.source=files", "data.path=text"])
+    assert config.run.dir == str(tmp_path / "here")
+    assert config.data.path == str(tmp_path / "text")
+    assert config.data.cache_dir is not None and Path(config.data.cache_dir).is_absolute()
+
+
+def test_hydra_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    compose(["residual=laurel_rw"])
+    assert Path.cwd() == tmp_path
+    assert os.listdir(tmp_path) == []
+    assert not GlobalHydra.instance().is_initialized()
+
+
+def test_a_users_groups_and_primary_configuration(tmp_path: Path) -> None:
+    (tmp_path / "recipe").mkdir()
+    (tmp_path / "recipe/small.yaml").write_text("# @package _global_\nmodel:\n  layers: 2\n")
+    (tmp_path / "mine.yaml").write_text("defaults: [config, _self_]\nseed: 7\n")
+    assert compose(["+recipe=small"], config_dir=tmp_path).model.layers == 2
+    assert compose([], config_dir=tmp_path, config_name="mine").seed == 7
+
+
+def test_a_folder_with_an_odd_name(tmp_path: Path) -> None:
+    folder = tmp_path / "it's my, folder"
+    (folder / "recipe").mkdir(parents=True)
+    (folder / "recipe/small.yaml").write_text("# @package _global_\nseed: 9\n")
+    assert compose(["+recipe=small"], config_dir=folder).seed == 9
