@@ -38,15 +38,6 @@ class Group:
         """Equal for groups whose losses can be compared."""
         return tuple(self.settings.get(key) for key in _DATA_KEYS)
 
-    def distance(self, other: "Group") -> int:
-        """How many keys differ, the connection's own apart."""
-        keys = self.settings.keys() | other.settings.keys()
-        return sum(
-            self.settings.get(key) != other.settings.get(key)
-            for key in keys
-            if not key.startswith("residual.")
-        )
-
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
     """Groups in the order of their labels, whatever the order of the runs.
@@ -81,7 +72,15 @@ def settings_of(config: dict[str, Any]) -> Settings:
 
 def labels(settings: Sequence[Settings]) -> list[str]:
     """A short name for each: the connection, then ``key=value`` for what tells it from the rest."""
-    told = [_telling_keys(own, settings) for own in settings]
+    varying = _varying_keys(settings)
+    peers: dict[tuple[str, Hashable], Counter[str]] = defaultdict(Counter)
+    for own in settings:
+        for key in varying:
+            peers[key, _kin(own, key)][_shown(own, key)] += 1
+    told = [
+        [key for key in varying if key in own and _tells(own, key, peers[key, _kin(own, key)])]
+        for own in settings
+    ]
     lasts = Counter(key.rpartition(".")[2] for key in {key for keys in told for key in keys})
 
     def short(key: str) -> str:
@@ -94,25 +93,27 @@ def labels(settings: Sequence[Settings]) -> list[str]:
     ]
 
 
-def _telling_keys(own: Settings, settings: Sequence[Settings]) -> list[str]:
-    """The keys that a label needs so that no two labels are equal.
+def _varying_keys(settings: Sequence[Settings]) -> list[str]:
+    """The keys that differ anywhere, in the order of the configuration."""
+    keys = dict.fromkeys(key for own in settings for key in own)
+    return [key for key in keys if len({_shown(own, key) for own in settings}) > 1]
 
-    A key is compared among the groups that share its section's name: another model preset
-    differs in many keys, and its name says it all. The value that most of those have needs no
-    mention.
+
+def _kin(own: Settings, key: str) -> Hashable:
+    """What groups must share for their values of ``key`` to be compared: the section's name.
+
+    Another model preset differs in many keys, and its name says it all.
     """
-    telling = []
-    for key in own:
-        section = key.partition(".")[0] + ".name"
-        peers = settings
-        if key == "residual.name":
-            continue
-        if key != section:
-            peers = [other for other in settings if other.get(section) == own.get(section)]
-        counts = Counter(_shown(other, key) for other in peers).most_common(2)
-        if len(counts) > 1 and (counts[0][1] == counts[1][1] or counts[0][0] != _shown(own, key)):
-            telling.append(key)
-    return telling
+    section = f"{key.partition('.')[0]}.name"
+    return None if key == section else own.get(section)
+
+
+def _tells(own: Settings, key: str, values: Counter[str]) -> bool:
+    """Whether a label needs the key: its value is not the one that most of its kin have."""
+    if key == "residual.name" or len(values) == 1:
+        return False
+    (usual, count), (_, second) = values.most_common(2)
+    return count == second or _shown(own, key) != usual
 
 
 def _shown(settings: Settings, key: str) -> str:
@@ -124,7 +125,7 @@ def _shown(settings: Settings, key: str) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return f"[{','.join(map(str, value))}]"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def _in_natural_order(label: str) -> tuple[list[str | float], str]:
@@ -146,15 +147,25 @@ def find_baselines(
     fitting = [group for group in groups if group.label == name]
     fitting = fitting or [group for group in groups if _fits(group, name)]
     if not fitting and name != "plain":
-        choices = ", ".join(group.label for group in groups)
-        raise LabError(f"baseline={name}: no such row; choose one of {choices}")
+        choices = ", ".join(dict.fromkeys(group.label for group in groups))
+        raise LabError(f"baseline={name}: no such row (there are {choices})")
 
-    def rank(group: Group) -> tuple[int, float]:
-        others = [other for other in groups if other.data == group.data]
-        return sum(group.distance(other) for other in others), best(group)
+    baselines: dict[tuple[Hashable, ...], Group] = {}
+    for data in {group.data for group in fitting}:
+        distances = _distances([group for group in groups if group.data == data])
+        candidates = [group for group in fitting if group.data == data]
+        baselines[data] = min(candidates, key=lambda group: (distances[group.label], best(group)))
+    return baselines
 
-    ordered = sorted(fitting, key=rank, reverse=True)
-    return {group.data: group for group in ordered}  # the last of each kind stays: the nearest
+
+def _distances(groups: Sequence[Group]) -> dict[str, int]:
+    """By label: in how many keys a group differs from the others in all, the connection's apart."""
+    keys = {key for group in groups for key in group.settings if not key.startswith("residual.")}
+    counts = {key: Counter(group.settings.get(key) for group in groups) for key in keys}
+    return {
+        group.label: sum(len(groups) - counts[key][group.settings.get(key)] for key in keys)
+        for group in groups
+    }
 
 
 def _fits(group: Group, name: str) -> bool:

@@ -1,12 +1,11 @@
 """What a table can show of a run: where it stands in ``result.json``, its title and its unit."""
 
-import difflib
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from residual_lab.errors import LabError
+from residual_lab.errors import LabError, suggestion
 from residual_lab.tables.numbers import mean_and_deviation, with_prefix
 from residual_lab.tables.runs import Run
 from residual_lab.tables.statistics import Spread
@@ -80,9 +79,8 @@ def metric_named(key: str) -> Metric:
     by_key = {metric.key: metric for metric in METRICS}
     if key in by_key:
         return by_key[key]
-    near = difflib.get_close_matches(key, by_key, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    raise LabError(f"metric={key}: no such metric; {hint}choose one of {', '.join(by_key)}")
+    choices = ", ".join(by_key)
+    raise LabError(f"metric={key}: no such metric{suggestion(key, by_key)} (there are {choices})")
 
 
 def comparable(metric: Metric, runs: Iterable[Run]) -> bool:

@@ -35,6 +35,9 @@ def _statistics(rows: Sequence[Comparison], metric: Metric) -> list[str]:
         )
     else:
         lines[0] += " No row is plain, so there are no differences; baseline=ROW names another."
+    alone = [row.group.label for row in rows if row.baseline is None]
+    if names and alone:
+        lines.append(f"No baseline on the same data: {', '.join(alone)}.")
     if any(row.difference and row.difference.test == "none" for row in rows):
         lines.append("No evidence: a single seed cannot tell a difference from noise.")
     without = [row.group.label for row in rows if not by_seed(row.group, metric)]

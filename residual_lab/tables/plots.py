@@ -15,10 +15,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from residual_lab.tables.comparison import Comparison, by_seed
+from residual_lab.tables.comparison import Comparison, baselines_first, by_seed, compare_groups
 from residual_lab.tables.grouping import Group
 from residual_lab.tables.metrics import Metric, comparable, metric_named
 from residual_lab.tables.render import write_whole
+from residual_lab.tables.runs import Run
 from residual_lab.tables.statistics import difference, spread
 
 _BASELINE_COLOUR = "#000000"
@@ -48,23 +49,32 @@ _STYLE: Any = {
 }
 
 
-def save_plots(rows: Sequence[Comparison], metric: Metric, folder: str | Path) -> list[Path]:
-    """Draw what the runs allow and return the files: ``loss_curves``, ``cost``, ``difference``.
+def draw(
+    runs: Sequence[Run], folder: Path, baseline: str = "plain", metric: str = "val_loss"
+) -> list[Path]:
+    """The pictures of :func:`residual_lab.tables.compare`'s table; returns their files.
 
-    A picture for which no run has data is left out. Raises LabError if a file cannot be written.
+    ``loss_curves``, ``cost`` and ``difference``, each as PNG and SVG; one for which no run has
+    data is left out. Raises LabError as ``compare`` does, and if a file cannot be written.
     """
+    chosen = metric_named(metric)
+    return draw_rows(baselines_first(compare_groups(runs, baseline, chosen)), chosen, folder)
+
+
+def draw_rows(rows: Sequence[Comparison], metric: Metric, folder: Path) -> list[Path]:
+    """As :func:`draw`, for rows that are compared already, in their order."""
     shown = [row for row in rows if row.group.finished]
     with style.context(["default", _STYLE]):
         figures = {
-            "loss_curves": _loss_curves(shown),
-            "cost": _cost(shown, metric),
-            "difference": _differences(rows, metric),
+            "loss_curves": loss_curves(shown),
+            "cost": cost(shown, metric),
+            "difference": differences(rows, metric),
         }
         return [
             path
             for name, figure in figures.items()
             if figure is not None
-            for path in _save(figure, Path(folder) / name)
+            for path in _save(figure, folder / name)
         ]
 
 
@@ -104,7 +114,7 @@ def _curves(group: Group) -> dict[int, dict[int, float]]:
     return dict(sorted(curves.items()))
 
 
-def _loss_curves(rows: Sequence[Comparison]) -> Figure | None:
+def loss_curves(rows: Sequence[Comparison]) -> Figure | None:
     """Left: mean validation loss ± standard deviation. Right: its difference to the baseline."""
     curves = {row.group.label: _curves(row.group) for row in rows}
     drawn = [row for row in rows if curves[row.group.label]]
@@ -178,7 +188,7 @@ def _difference_curves(
     axes.set(xlabel="training tokens", ylabel="Δ validation loss, 95% interval")
 
 
-def _cost(rows: Sequence[Comparison], metric: Metric) -> Figure | None:
+def cost(rows: Sequence[Comparison], metric: Metric) -> Figure | None:
     """The metric against step time and peak memory, with the rows that no other row beats."""
     runs = [run for row in rows for run in row.group.finished]
     costs = [
@@ -256,7 +266,7 @@ def _legend(figure: Figure, axes: Axes) -> None:
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, columnspacing=1.2)
 
 
-def _differences(rows: Sequence[Comparison], metric: Metric) -> Figure | None:
+def differences(rows: Sequence[Comparison], metric: Metric) -> Figure | None:
     """One line a row: the difference to the baseline with its 95% interval."""
     compared = [row for row in rows if row.baseline and not row.is_baseline]
     if not any(row.difference for row in compared):

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from residual_lab.errors import LabError
+from residual_lab.errors import LabError, suggestion
 from residual_lab.tables.table import Cell, Column, Table, Value
 
 FORMATS = ("rich", "md", "csv", "latex", "json")
@@ -32,7 +32,9 @@ def render(table: Table, format: str | None = None, out: str | Path | None = Non
     if format is None:
         format = _FORMAT_OF_SUFFIX.get(Path(out).suffix, "rich") if out is not None else "rich"
     if format not in FORMATS:
-        raise LabError(f"format={format}: no such format; choose one of {', '.join(FORMATS)}")
+        choices = ", ".join(FORMATS)
+        near = suggestion(format, FORMATS)
+        raise LabError(f"format={format}: no such format{near} (there are {choices})")
     if out is not None:
         write_whole(Path(out), as_text(table, format).encode())
     elif format == "rich" and Console().is_terminal:
