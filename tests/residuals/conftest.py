@@ -53,3 +53,24 @@ def jiggle(model: Decoder, scale: float = 0.3) -> Decoder:
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             parameter.add_(scale * noise)
     return model
+
+
+def saved_units(model: Decoder) -> float:
+    """Count what one training forward keeps for backward, in activations (B, T, D).
+
+    Every storage counts once, parameters do not count.
+    """
+    tokens_BT = torch.randint(31, (16, 33), generator=torch.Generator().manual_seed(2))
+    known = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    kept: dict[int, Tensor] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        if tensor.untyped_storage().data_ptr() not in known:
+            kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = model.loss(tokens_BT[:, :-1], tokens_BT[:, 1:])
+    loss.backward()
+    bytes_kept = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    return bytes_kept / (16 * 32 * model.config.width * 8)
