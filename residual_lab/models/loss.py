@@ -19,13 +19,13 @@ def linear_cross_entropy(
     chunks and once more for backward. The meta device takes the plain expression, whose FLOPs
     torch can count.
     """
+    if hidden_ND.device.type == "meta":
+        return F.cross_entropy(F.linear(hidden_ND, weight_VD, bias_V), targets_N)
     if torch.is_autocast_enabled(hidden_ND.device.type):
         dtype = torch.get_autocast_dtype(hidden_ND.device.type)
         hidden_ND, weight_VD = hidden_ND.to(dtype), weight_VD.to(dtype)
         bias_V = bias_V.to(dtype) if bias_V is not None else None
     options: Any = getattr(torch.nn, "LinearCrossEntropyOptions", None)
-    if hidden_ND.device.type == "meta":
-        return F.cross_entropy(F.linear(hidden_ND, weight_VD, bias_V), targets_N)
     if options is None or torch.compiler.is_compiling():
         return in_chunks(hidden_ND, weight_VD, targets_N, bias_V)
     return F.linear_cross_entropy(
@@ -46,4 +46,6 @@ def in_chunks(
 
 
 def _chunk_sum(hidden: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None) -> Tensor:
-    return F.cross_entropy(F.linear(hidden, weight, bias).float(), targets, reduction="sum")
+    logits = F.linear(hidden, weight, bias)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return F.cross_entropy(logits, targets, reduction="sum")
