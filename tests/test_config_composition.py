@@ -1,6 +1,5 @@
 """Composition: what is shipped is valid, and Hydra leaves nothing behind."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -56,7 +55,7 @@ def test_hydra_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     compose(["residual=laurel_rw"])
     assert Path.cwd() == tmp_path
-    assert os.listdir(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
     assert not GlobalHydra.instance().is_initialized()
 
 

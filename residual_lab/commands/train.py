@@ -58,12 +58,17 @@ def train(config: Config) -> int:
 
 def _sweep(options: argparse.Namespace) -> int:
     from residual_lab.sweep import run_sweep
-    from residual_lab.tables import compare, load_runs, render
 
     status, paths = run_sweep(options.overrides, options.config_dir, options.config_name)
     if paths:
-        render(compare(load_runs(paths)))
+        _compare(paths)
     return status
+
+
+def _compare(paths: list[Path]) -> None:
+    from residual_lab.tables import compare, load_runs, render
+
+    render(compare(load_runs(paths)))
 
 
 def _summary(path: Path) -> None:

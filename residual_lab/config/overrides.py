@@ -22,9 +22,9 @@ def parse(overrides: Sequence[str], loader: Any = None) -> tuple[list["Override"
     parsed, problems = [], []
     for text in overrides:
         try:
-            parsed.append(parser.parse_override(text))
+            parsed += parser.parse_overrides([text])
         except HydraException as error:
-            reason = str(error).split("\n")[0]
+            reason = str(error).split("\n")[1]  # between "Error parsing" and "See"
             problems.append(
                 f"{text}: not an override ({reason}); write KEY=VALUE, and in the shell quote "
                 "values that hold spaces, brackets or commas"

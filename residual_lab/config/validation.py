@@ -72,8 +72,8 @@ def _line(
 ) -> str:
     if kind == "extra_forbidden":
         key = ".".join(map(str, location))
-        near = suggestion(prefix + key, [prefix + known for known in nodes.keys()])
-        section = nodes.keys(".".join(map(str, location[:-1])))
+        near = suggestion(prefix + key, [prefix + known for known in nodes.names()])
+        section = nodes.names(".".join(map(str, location[:-1])))
         return (
             f"{prefix}{key}={_shown(_at(plain, location))}: no such key{near} "
             f"(there are {', '.join(section) or 'none'})"
@@ -105,13 +105,13 @@ class _Nodes:
             return target
         return node
 
-    def keys(self, section: str | None = None) -> list[str]:
+    def names(self, section: str | None = None) -> list[str]:
         """The names of the keys of one section, or every dotted key there is."""
         node = self._node(section or "")
         names = list(self._follow(node).get("properties", {})) if node else []
         if section is not None:
             return names
-        return [*names, *(f"{name}.{key}" for name in names for key in self.keys(name))]
+        return [*names, *(f"{name}.{key}" for name in names for key in self.names(name))]
 
     def known_part(self, location: Sequence[str | int]) -> str:
         """The dotted key without what pydantic adds, such as the member of a union."""

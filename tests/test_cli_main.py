@@ -1,0 +1,67 @@
+"""The command line's front door: help, unknown commands, and the ways to start it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from residual_lab.cli import COMMANDS, main
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+STARTS = {
+    "console script": [str(Path(sys.executable).parent / "residual-lab")],
+    "module": [sys.executable, "-m", "residual_lab"],
+    "checkout": [sys.executable, str(CHECKOUT / "cli.py")],
+}
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["help"]])
+def test_help_names_every_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {command} " in text for command in COMMANDS)
+
+
+def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trian", "seed=1"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("trian: no such command; did you mean train?")
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("way", STARTS)
+def test_every_start_works_from_any_folder(way: str, tmp_path: Path) -> None:
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [*STARTS[way], *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+
+    assert run("--version").stdout == "residual-lab 0.1.0\n"
+    assert run("trian").returncode == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+HEAVY = """
+import sys
+from residual_lab.cli import main
+for arguments in ([], ["train", "--help"], ["list"], ["list", "residuals"], ["completion", "bash"]):
+    try:
+        status = main(arguments)
+    except SystemExit as end:
+        status = end.code
+    assert not status, arguments
+heavy = {"torch", "lightning", "hydra", "datasets", "wandb", "numpy"} & set(sys.modules)
+sys.exit(f"imported: {heavy}" if heavy else 0)
+"""
+
+
+def test_help_and_listing_import_nothing_heavy() -> None:
+    done = subprocess.run([sys.executable, "-c", HEAVY], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_reader_that_has_had_enough() -> None:
+    command = f"{sys.executable} -m residual_lab list | head -n 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,215 @@
+"""Sweeps: Hydra's multirun, with one run directory and one result a job."""
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from residual_lab import sweep
+from residual_lab.cli import main
+from residual_lab.commands import train
+from residual_lab.config import compose
+from residual_lab.gpu_locks import one_gpu
+from residual_lab.run_directory import RunDirectory
+
+SWEEP = ["train", "-m", "residual=plain,laurel_rw", "seed=0,1", "budget.tokens=4096"]
+
+
+class FakeRuns:
+    """Stands in for the processes that train."""
+
+    def __init__(self) -> None:
+        self.executed: list[Path] = []
+        self.ending: Callable[[RunDirectory], int] = self.finish
+
+    def __call__(self, directory: Path, **_: Any) -> int:
+        self.executed.append(directory)
+        return self.ending(RunDirectory.open(directory))
+
+    @staticmethod
+    def finish(run: RunDirectory) -> int:
+        run.write_result({"status": "finished", "val_loss": 1.0})
+        return 0
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRuns:
+    fake = FakeRuns()
+    monkeypatch.setattr(sweep, "execute", fake)
+    monkeypatch.setattr(train, "_compare", lambda paths: print(f"compared {len(paths)}"))
+    monkeypatch.chdir(tmp_path)
+    return fake
+
+
+def results(folder: Path) -> list[str]:
+    return sorted(path.parent.name for path in folder.rglob("result.json"))
+
+
+def test_one_tree_and_one_result_a_job(
+    runs: FakeRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(SWEEP) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    made = sorted(path.name for path in (tmp_path / "runs").iterdir() if path.name != "sweeps")
+    assert made == results(tmp_path) and len(made) == 4
+    variants = {
+        (c.residual.name, c.seed) for c in (RunDirectory.open(p).config for p in runs.executed)
+    }
+    assert variants == {("plain", 0), ("plain", 1), ("laurel_rw", 0), ("laurel_rw", 1)}
+    assert "4 of 4 runs finished\ncompared 4\n" in capsys.readouterr().out
+
+
+def test_runs_of_a_sweep_share_a_group_that_is_the_sweeps_id(
+    runs: FakeRuns, tmp_path: Path
+) -> None:
+    main(SWEEP)
+    (folder,) = (tmp_path / "runs/sweeps").iterdir()
+    assert {RunDirectory.open(path).config.logger.group for path in runs.executed} == {folder.name}
+    main([*SWEEP[:2], *reversed(SWEEP[2:]), "run.fail_fast=true"])  # the same runs, said otherwise
+    assert list((tmp_path / "runs/sweeps").iterdir()) == [folder]
+
+
+def test_again_does_only_what_is_missing(runs: FakeRuns, tmp_path: Path) -> None:
+    main(SWEEP)
+    assert len(runs.executed) == 4
+    assert main(SWEEP) == 0
+    assert len(runs.executed) == 4
+    more = [*SWEEP]
+    more[more.index("seed=0,1")] = "seed=1,2"
+    assert main(more) == 0
+    assert len(runs.executed) == 6
+
+
+def fail_laurel(run: RunDirectory) -> int:
+    if run.config.residual.name == "plain":
+        return FakeRuns.finish(run)
+    run.write_result({"status": "failed", "error": "ValueError: 42"})
+    return 1
+
+
+def test_a_failure_stops_no_other_and_is_reported_twice(
+    runs: FakeRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs.ending = fail_laurel
+    assert main(["train", "-m", "residual=laurel_rw,plain", "seed=0,1", "budget.tokens=4096"]) == 1
+    captured = capsys.readouterr()
+    failures = re.findall(
+        r"^failed: (\S+laurel_rw\S+): ValueError: 42$", captured.err, re.MULTILINE
+    )
+    assert len(failures) == 4 and len(set(failures)) == 2
+    assert len(runs.executed) == 4
+    assert "2 of 4 runs finished\ncompared 4\n" in captured.out
+
+
+def test_fail_fast(runs: FakeRuns) -> None:
+    runs.ending = fail_laurel
+    command = ["train", "-m", "residual=laurel_rw,plain", "seed=0,1", "budget.tokens=4096"]
+    assert main([*command, "run.fail_fast=true"]) == 1
+    assert len(runs.executed) == 1
+    runs.ending = runs.finish
+    assert main(command) == 0  # what failed is tried again, and the rest is made up for
+    assert len(set(runs.executed)) == 4
+
+
+def test_diverged(runs: FakeRuns) -> None:
+    def diverge(run: RunDirectory) -> int:
+        run.write_result({"status": "diverged"})
+        return 3
+
+    runs.ending = diverge
+    assert main(SWEEP) == 3
+    assert main(SWEEP) == 3
+    assert len(runs.executed) == 4
+
+
+def test_interrupted_and_gone_on_with(
+    runs: FakeRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(run: RunDirectory) -> int:
+        if run.config.residual.name == "plain":
+            return FakeRuns.finish(run)
+        os.kill(os.getpid(), signal.SIGINT)
+        return 143
+
+    runs.ending = interrupt
+    assert main(SWEEP) == 130
+    assert len(runs.executed) == 3
+    assert "unfinished: " in capsys.readouterr().err
+    runs.ending = runs.finish
+    assert main(SWEEP) == 0
+    assert len(runs.executed) == 5 and len(set(runs.executed)) == 4
+
+
+def test_every_job_is_validated_before_the_first_starts(
+    runs: FakeRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["train", "-m", "residual=plain,laurel_rv", "model.heads=4,3", "lr=1", "optim.lr=x"]
+    assert main(command) == 2
+    keys = [line.split(":")[0] for line in capsys.readouterr().err.splitlines()]
+    assert sorted(keys) == ["lr=1", "model.heads=3", "optim.lr=x", "residual=laurel_rv"]
+    assert runs.executed == [] and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("override", "start"),
+    [
+        ("hydra/launcher=jolib", "hydra/launcher=jolib: no such choice; did you mean joblib?"),
+        ("optim.lr=interval(0,1)", "-m: BasicSweeper does not support"),
+        ("seed=range(", "seed=range(: not an override"),
+    ],
+)
+def test_a_sweep_that_cannot_be(
+    override: str, start: str, runs: FakeRuns, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "-m", override]) == 2
+    assert capsys.readouterr().err.startswith(start)
+
+
+def test_hydras_own_ways_to_say_a_sweep(runs: FakeRuns, tmp_path: Path) -> None:
+    assert main(["train", "-m", "residual=glob(laurel_lr*)", "seed=range(2)"]) == 0
+    assert len(results(tmp_path)) == 2 * 2
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "grid.yaml").write_text(
+        "defaults: [config, _self_]\nhydra:\n  sweeper:\n    params:\n      seed: 5,6,7\n"
+    )
+    runs.executed.clear()
+    assert main(["train", "-m", "--config-dir", "own", "--config-name", "grid"]) == 0
+    assert sorted(RunDirectory.open(path).config.seed for path in runs.executed) == [5, 6, 7]
+
+
+def test_a_job_in_use_is_refused_and_the_others_run(
+    runs: FakeRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(SWEEP)
+    taken = RunDirectory.open(runs.executed[0])
+    (taken.path / "result.json").unlink()
+    runs.executed.clear()
+    with taken.lock():
+        assert main(SWEEP) == 1
+    assert runs.executed == []
+    assert f"refused: {taken.path}: in use" in capsys.readouterr().err
+
+
+def test_one_gpu_for_each_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def seen(environment: dict[str, str] | None) -> str | None:
+        return None if environment is None else environment["CUDA_VISIBLE_DEVICES"]
+
+    hardware = compose(["hardware=auto"]).hardware
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5")
+    with one_gpu(hardware, tmp_path) as first, one_gpu(hardware, tmp_path) as second:
+        assert (seen(first), seen(second)) == ("3", "GPU-5")
+        with one_gpu(hardware, tmp_path) as third:
+            assert seen(third) == "3"
+    with one_gpu(hardware, tmp_path) as again:
+        assert seen(again) == "3"
+    for overrides in (["hardware=cpu"], ["hardware.devices=2"], ["hardware.devices=auto"]):
+        with one_gpu(compose(overrides).hardware, tmp_path) as environment:
+            assert environment is None
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    with one_gpu(hardware, tmp_path) as environment:
+        assert environment is None
