@@ -1,0 +1,75 @@
+"""What a person sees: a progress bar in a terminal, and lines in the log elsewhere."""
+
+import logging
+from typing import Any
+
+import lightning.pytorch as pl
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from residual_lab.training.recorder import Recorder
+
+log = logging.getLogger(__name__)
+LINES = 20  # lines about training in the log of a whole run
+
+
+class StepProgress(pl.Callback):
+    """Optimizer steps done, loss, tokens per second and time left, of the first process."""
+
+    def __init__(self, recorder: Recorder, console: Console | None, steps: int) -> None:
+        self.recorder, self.steps = recorder, steps
+        self._bar = _bar(console) if console is not None and console.is_terminal else None
+        self._next_line = 0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        log.info("training from step %d to %d", trainer.global_step, self.steps)
+        if self._bar is not None and trainer.is_global_zero:
+            self._bar.start()
+            self._task = self._bar.add_task(
+                "training", total=self.steps, completed=trainer.global_step, numbers=""
+            )
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        latest = self.recorder.latest
+        if self._bar is not None and trainer.is_global_zero:
+            self._bar.update(self._task, completed=trainer.global_step, numbers=_numbers(latest))
+        elif latest.get("step") == trainer.global_step and trainer.global_step >= self._next_line:
+            log.info("step %d of %d: %s", trainer.global_step, self.steps, _numbers(latest))
+            self._next_line = trainer.global_step + max(1, self.steps // LINES)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._stop()
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def _bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[numbers]}"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        console=console,
+    )
+
+
+def _numbers(latest: dict[str, Any]) -> str:
+    formats = {
+        "train_loss": "loss {:.4f}",
+        "val_loss": "validation {:.4f}",
+        "tokens_per_s": "{:,.0f} tokens/s",
+    }
+    return ", ".join(
+        text.format(latest[key]) for key, text in formats.items() if latest.get(key) is not None
+    )
