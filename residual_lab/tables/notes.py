@@ -105,7 +105,7 @@ def _measuring(runs: Sequence[Run]) -> list[str]:
         f"Hardware: {device}; precision {precision}; peak memory is {kind}.",
         f"Versions: {versions}; commit {commit}.",
         *(f"Measured: {' '.join(text.split())}" for text in protocols),
-        "Step times are each run's own; compare close ones with residual-lab bench, interleaved.",
+        "Step times are each run's own, not taken side by side: a busy machine blurs them.",
     ]
 
 

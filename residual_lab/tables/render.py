@@ -38,7 +38,7 @@ def render(table: Table, format: str | None = None, out: str | Path | None = Non
     if out is not None:
         write_whole(Path(out), as_text(table, format).encode())
     elif format == "rich" and Console().is_terminal:
-        _print_rich(table, Console())
+        print_rich(table, Console())
     else:
         sys.stdout.write(as_text(table, format))
 
@@ -47,7 +47,7 @@ def as_text(table: Table, format: str) -> str:
     """The table in one of ``FORMATS``; rich is plain text as wide as it needs to be."""
     if format == "rich":
         console = Console(file=io.StringIO(), width=10_000, color_system=None, legacy_windows=False)
-        _print_rich(table, console)
+        print_rich(table, console)
         lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
         return "\n".join(line.rstrip() for line in lines) + "\n"
     writers: dict[str, Callable[[Table], str]] = {
@@ -72,7 +72,7 @@ def write_whole(path: Path, content: bytes) -> None:
         raise LabError(f"{path}: cannot be written ({error.strerror}); choose another") from error
 
 
-def _print_rich(table: Table, console: Console) -> None:
+def print_rich(table: Table, console: Console) -> None:
     """As wide as the terminal; what does not fit follows below, under the first column again."""
     if table.title:
         console.print(Text(table.title, style="bold"))

@@ -1,0 +1,80 @@
+"""Reading runs back from disk."""
+
+from pathlib import Path
+
+import pytest
+
+from residual_lab.errors import LabError
+from residual_lab.tables import load_runs
+from residual_lab.tables.runs import read_runs
+from tests.tables.synthetic_runs import make_run
+
+
+def test_folders_are_searched_to_any_depth(tmp_path: Path) -> None:
+    made = {
+        make_run(tmp_path / "a", seed=0),
+        make_run(tmp_path / "sweep" / "b", seed=1),
+        make_run(tmp_path / "sweep" / "b" / "c", "laurel_rw", seed=1),
+    }
+    assert {run.path for run in load_runs([tmp_path])} == made
+
+
+def test_a_run_directory_can_be_named_itself(tmp_path: Path) -> None:
+    path = make_run(tmp_path, "laurel_rw", seed=3, val_loss=3.25)
+    (run,) = load_runs([str(path)])
+    assert (run.seed, run.status, run.result["val_loss"]) == (3, "finished", 3.25)
+    assert run.config["residual"]["name"] == "laurel_rw"
+    assert run.metrics[-1]["val_loss"] == pytest.approx(3.25, abs=0.01)
+
+
+def test_order_and_repetition_of_paths_change_nothing(tmp_path: Path) -> None:
+    first, second = make_run(tmp_path / "a"), make_run(tmp_path / "b")
+    expected = [first, second]
+    assert [run.path for run in load_runs([first, second])] == expected
+    assert [run.path for run in load_runs([second, tmp_path / "a", second, first])] == expected
+    (tmp_path / "link").symlink_to(first)
+    assert len(load_runs([tmp_path / "link", first])) == 1
+
+
+def test_insides_of_runs_hidden_folders_and_hydra_files_are_no_runs(tmp_path: Path) -> None:
+    path = make_run(tmp_path)
+    make_run(path / "checkpoints")
+    make_run(tmp_path / ".being-made")
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "config.yaml").write_text("defaults:\n- model: desk\nseed: 0\n")
+    assert [run.path for run in load_runs([tmp_path])] == [path]
+
+
+def test_a_run_without_result_is_unfinished(tmp_path: Path) -> None:
+    make_run(tmp_path, status=None)
+    (run,) = load_runs([tmp_path])
+    assert (run.status, run.result) == ("unfinished", {})
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "reason"),
+    [
+        ("config.yaml", "seed: [1,\n  2", "expected"),
+        ("config.yaml", "", "no configuration"),
+        ("config.yaml", "seed: 1\nmodel: {}\n", "residual, data"),
+        ("result.json", '{"status": "fini', "Unterminated"),
+        ("result.json", "[1]", "no result"),
+    ],
+)
+def test_an_unreadable_run_is_one_line_and_spoils_no_other(
+    tmp_path: Path, file: str, content: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = make_run(tmp_path, seed=0), make_run(tmp_path, seed=1)
+    (bad / file).write_text(content)
+    runs, (problem,) = read_runs([tmp_path])
+    assert [run.path for run in runs] == [good]
+    assert problem.startswith(f"{bad}: ")
+    assert reason in problem
+    assert "\n" not in problem
+    assert len(load_runs([tmp_path])) == 1
+    assert capsys.readouterr().err == problem + "\n"
+
+
+def test_a_missing_folder_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match="nowhere: no such folder"):
+        load_runs([tmp_path / "nowhere"])
