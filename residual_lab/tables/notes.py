@@ -79,7 +79,7 @@ def _setting(runs: Sequence[Run]) -> list[str]:
     lines = [f"Scale: model {model}; budget {tokens} tokens in {steps} optimizer steps."]
     prints: dict[str, set[str]] = defaultdict(set)
     for run in runs:
-        if "data_fingerprint" in run.result:
+        if run.result.get("data_fingerprint"):
             prints[str(run.config["data"]["name"])].add(str(run.result["data_fingerprint"]))
     for name, found in sorted(prints.items()):
         line = f"Data: {name}, fingerprint {_distinct(found)}."

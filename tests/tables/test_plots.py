@@ -3,6 +3,7 @@
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
@@ -33,7 +34,7 @@ def lines(axes: Axes) -> dict[str, list[tuple[float, float]]]:
     """The points of each labelled line."""
     found = {}
     for line in axes.get_lines():
-        points = line.get_xydata().tolist()
+        points = np.asarray(line.get_xydata()).tolist()
         found[str(line.get_label())] = [(x, y) for x, y in points]
     return found
 
