@@ -51,13 +51,14 @@ def evaluation_batches(
 ) -> list[NDArray[np.int64]]:
     """A rank's batches: every sequence once over all ranks, as many batches on each of them.
 
-    Batches have at most ``batch_sequences`` sequences and differ in size by one at most, so that
-    no rank waits in a collective operation that the others do not enter, and nothing is padded.
+    No rank waits in a collective operation that the others do not enter, and nothing is padded.
+    Batches differ in size by one at most and have ``batch_sequences`` sequences at most (one more
+    where a batch would otherwise be empty).
     """
     if windows < world_size:
         raise ConfigError(
             f"hardware.devices: {world_size} processes for {windows} evaluation sequences: use "
             "fewer, or raise data.validation_tokens and data.test_tokens"
         )
-    rounds = -(-windows // (batch_sequences * world_size))
+    rounds = min(-(-windows // (batch_sequences * world_size)), windows // world_size)
     return np.array_split(np.arange(windows), rounds * world_size)[rank::world_size]
