@@ -42,17 +42,24 @@ class ModelConfig(Section):
     positions: Literal["rotary", "learned", "sinusoidal"] = "rotary"
     max_sequence_length: Count | None = None  # rows of the learned table
     bias: bool = False  # in the linear maps of attention and MLP
+    attention_bias: bool | None = None  # in those of attention; null: `bias`
     tied_head: bool = True
     head_bias: bool = False
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     vocabulary: Count
     share: Count = 1  # consecutive layers that share one set of weights
     init: Literal["gpt2", "xavier"] = "gpt2"
+    embedding_std: Annotated[float, Field(gt=0)] | None = None  # null: 0.02; of xavier 1/√width
 
     @field_validator("attention_width", mode="after")
     @classmethod
     def _attention_width(cls, value: int | None, info: ValidationInfo) -> int | None:
         return value if value is not None else info.data.get("width")
+
+    @field_validator("attention_bias", mode="after")
+    @classmethod
+    def _attention_bias(cls, value: bool | None, info: ValidationInfo) -> bool | None:
+        return value if value is not None else info.data.get("bias")
 
     @field_validator("mlp_width", mode="after")
     @classmethod

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from residual_lab.config.schema import ModelConfig
+from residual_lab.residuals.connection import EditValues
 
 
 def build_norm(config: ModelConfig) -> nn.Module:
@@ -74,14 +75,14 @@ class Attention(nn.Module):
 
     def __init__(self, config: ModelConfig, *, separate_inputs: bool, pre_norm: bool) -> None:
         super().__init__()
-        width = config.attention_width
-        assert width is not None
+        width, bias = config.attention_width, config.attention_bias
+        assert width is not None and bias is not None
         self.heads, self.dropout = config.heads, config.dropout
         self.norm = build_norm(config) if pre_norm else nn.Identity()
         self.norm_k = build_norm(config) if pre_norm and separate_inputs else None
         self.norm_v = build_norm(config) if pre_norm and separate_inputs else None
-        self.qkv = nn.Linear(config.width, 3 * width, bias=config.bias)
-        self.out = nn.Linear(width, config.width, bias=config.bias)
+        self.qkv = nn.Linear(config.width, 3 * width, bias=bias)
+        self.out = nn.Linear(width, config.width, bias=bias)
 
     def forward(
         self,
@@ -91,12 +92,15 @@ class Attention(nn.Module):
         v: Tensor | None = None,
         *,
         context: Context,
+        edit_values: EditValues | None = None,
     ) -> Tensor:
         """Read ``q``, ``k``, ``v``, by default ``x``; of shape (batch, time, width)."""
         if q is None and k is None and v is None:
             q, k, v = self.qkv(self.norm(x_BTD)).chunk(3, -1)
         else:
             q, k, v = self._project(*(x_BTD if y is None else y for y in (q, k, v)))
+        if edit_values is not None:
+            v = edit_values(v)
         q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in (q, k, v))
         mixed = self._attend(q, k, v, context)
         increment = self.out(mixed.transpose(1, 2).flatten(-2))

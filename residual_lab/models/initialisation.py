@@ -1,5 +1,7 @@
 """Initial values of a decoder's base weights, the same whatever the connection adds."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
@@ -13,13 +15,14 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
     """Fill the base weights in place, drawing from torch's global generator.
 
     ``gpt2``: N(0, 0.02), the two output maps of a layer N(0, 0.02/√(2·layers)) (Radford et al.
-    2019). ``xavier``: Xavier uniform maps and N(0, 1/width) embeddings, as in NanoDO. Biases
-    start at 0, norms at 1.
+    2019). ``xavier``: Xavier uniform maps and N(0, 1/width) embeddings, as in NanoDO.
+    ``embedding_std`` changes the embeddings alone. Biases start at 0, norms at 1.
     """
     output_std = 0.02 / (2 * config.layers) ** 0.5
+    embedding_std = config.embedding_std or (0.02 if config.init == "gpt2" else config.width**-0.5)
     for module in model.modules():
         if isinstance(module, nn.Embedding):
-            module.weight.normal_(std=0.02 if config.init == "gpt2" else config.width**-0.5)
+            module.weight.normal_(std=embedding_std)
         elif isinstance(module, Attention):
             for weight in module.qkv.weight.chunk(3):
                 _fill(weight, config, 0.02)
@@ -33,6 +36,18 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
     head = getattr(model, "head", None)
     if head is not None:
         _fill(head.weight, config, 0.02)
+
+
+@torch.no_grad()
+def scale_initial_weights(model: nn.Module, gains: Mapping[str, float]) -> None:
+    """Multiply weights in place by ``Connection.initial_gains``: values, outputs and mlp."""
+    for module in model.modules():
+        if isinstance(module, Attention):
+            module.qkv.weight.chunk(3)[2].mul_(gains.get("values", 1.0))
+            module.out.weight.mul_(gains.get("outputs", 1.0))
+        elif isinstance(module, MLP):
+            module.up.weight.mul_(gains.get("mlp", 1.0))
+            module.down.weight.mul_(gains.get("mlp", 1.0))
 
 
 def _fill(weight: Tensor, config: ModelConfig, std: float) -> None:
