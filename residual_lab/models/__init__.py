@@ -4,7 +4,7 @@ import torch
 
 from residual_lab.config.schema import Config
 from residual_lab.models.decoder import Decoder
-from residual_lab.models.initialisation import initialise
+from residual_lab.models.initialisation import initialise, scale_initial_weights
 from residual_lab.residuals import build_connection, find_connection
 from residual_lab.seeds import stream_seed
 
@@ -33,4 +33,6 @@ def build_model(config: Config) -> Decoder:
         model.connection = build_connection(
             config.residual.connection, model.depth, config.model.width, config.residual.options
         )
+        if kind.changes_initialisation:
+            scale_initial_weights(model, model.connection.initial_gains)
     return model

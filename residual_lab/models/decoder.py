@@ -23,6 +23,7 @@ from residual_lab.models.attention import (
 from residual_lab.models.loss import linear_cross_entropy
 from residual_lab.models.mlp import MLP
 from residual_lab.residuals import Connection
+from residual_lab.residuals.connection import EditValues
 
 
 class DecoderLayer(nn.Module):
@@ -44,9 +45,10 @@ class DecoderLayer(nn.Module):
         v: Tensor | None = None,
         *,
         context: Context,
+        edit_values: EditValues | None = None,
     ) -> Tensor:
         """Read ``q``, ``k``, ``v``, by default ``x``; never add ``x`` to the result."""
-        increment = self.attention(x_BTD, q, k, v, context=context)
+        increment = self.attention(x_BTD, q, k, v, context=context, edit_values=edit_values)
         return increment + self.mlp(x_BTD + increment)
 
 

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from residual_lab.config.schema import ModelConfig
 from residual_lab.models.attention import Context, build_norm
+from residual_lab.residuals.connection import EditValues
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -37,9 +38,10 @@ class MLP(nn.Module):
         v: Tensor | None = None,
         *,
         context: Context | None = None,
+        edit_values: EditValues | None = None,
     ) -> Tensor:
-        """Read ``x``; an MLP has no queries, keys or values."""
-        hidden = self.up(self.norm(x_BTD))
+        """Read ``q``, by default ``x``; an MLP has no keys or values."""
+        hidden = self.up(self.norm(x_BTD if q is None else q))
         if self.gated:
             gate, hidden = hidden.chunk(2, -1)
             hidden = self.activation(gate) * hidden

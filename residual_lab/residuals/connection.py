@@ -1,18 +1,31 @@
 """What a residual connection is: it alone decides how increments are carried through depth."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 from torch import Tensor, nn
+
+EditValues = Callable[[Tensor], Tensor]
 
 
 class Layer(Protocol):
     """A block, or one of its two branches: it returns its increment and adds nothing to it."""
 
     def __call__(
-        self, x: Tensor, q: Tensor | None = None, k: Tensor | None = None, v: Tensor | None = None
+        self,
+        x: Tensor,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        v: Tensor | None = None,
+        *,
+        edit_values: EditValues | None = None,
     ) -> Tensor:
-        """Return f for the stream ``x``; attention reads ``q``, ``k``, ``v``, by default ``x``."""
+        """Return f for the stream ``x``; attention reads ``q``, ``k``, ``v``, by default ``x``.
+
+        In a block ``x`` is what the attention's increment is added to before the MLP reads it.
+        An MLP by itself reads ``q``, by default ``x``. ``edit_values`` maps the attention's
+        projected values (batch, time, attention width) to those that it uses.
+        """
         ...
 
 
@@ -32,6 +45,10 @@ class Connection(nn.Module):
 
     changes_initialisation: ClassVar[bool] = False
     """The method prescribes initial weights of the layers that differ from the model's own."""
+
+    initial_gains: Mapping[str, float] = {}
+    """Factors on the initial weights of every layer's ``values`` and ``outputs`` (of attention)
+    and ``mlp`` (both of its maps), where the class ``changes_initialisation``."""
 
     identity: ClassVar[Mapping[str, Any] | None] = {}
     """Options at which a new connection equals ``plain``; None: there are none."""
