@@ -78,8 +78,7 @@ def labels(settings: Sequence[Settings]) -> list[str]:
         for key in varying:
             peers[key, _kin(own, key)][_shown(own, key)] += 1
     told = [
-        [key for key in varying if key in own and _tells(own, key, peers[key, _kin(own, key)])]
-        for own in settings
+        [key for key in varying if _tells(own, key, peers[key, _kin(own, key)])] for own in settings
     ]
     lasts = Counter(key.rpartition(".")[2] for key in {key for keys in told for key in keys})
 

@@ -82,6 +82,15 @@ def test_the_order_of_runs_changes_nothing(tmp_path: Path) -> None:
             [{}, {"model.dropout": 0.1}, {"optim.dropout": 0.1}],
             ["plain", "plain model.dropout=0.1", "plain optim.dropout=0.1"],
         ),
+        (  # runs of a version that had no such key yet
+            [
+                {},
+                {"model.new": None},
+                {"model.new": None, "residual.name": "laurel_rw"},
+                {"model.new": None, "residual.name": "laurel_lr"},
+            ],
+            ["plain", "laurel_lr", "laurel_rw", "plain new=unset"],
+        ),
         (  # no value is usual
             [{"optim.lr": lr} for lr in (0.01, 0.001, 0.0001)],
             ["plain lr=0.0001", "plain lr=0.001", "plain lr=0.01"],
