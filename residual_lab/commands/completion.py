@@ -76,6 +76,10 @@ def candidates(line: str) -> list[str]:
         from residual_lab.commands.list import KINDS
 
         return _starting(word, [*KINDS, "format=", "out="])
+    if command == "table":
+        from residual_lab.commands.table import OPTIONS
+
+        return _starting(word, [f"{option}=" for option in OPTIONS])
     if command == "completion":
         return _starting(word, SCRIPTS)
     return []

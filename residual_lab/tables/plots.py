@@ -4,49 +4,21 @@ Readable in print and to the colour-blind: the colours of Okabe and Ito (2008), 
 a marker and a line style besides. The same runs give the same files, byte for byte.
 """
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from matplotlib import style
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from residual_lab.tables.comparison import Comparison, baselines_first, by_seed, compare_groups
 from residual_lab.tables.grouping import Group
 from residual_lab.tables.metrics import Metric, comparable, metric_named
-from residual_lab.tables.render import write_whole
+from residual_lab.tables.plot_style import BASELINE_COLOUR, MARKERS, STYLE, legend, look_of, save
 from residual_lab.tables.runs import Run
 from residual_lab.tables.statistics import difference, spread
-
-_BASELINE_COLOUR = "#000000"
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_MARKERS = "s^DvPX<>"
-_LINES = ("-", "--", "-.", ":")
-_STYLE: Any = {
-    "font.size": 8,
-    "axes.labelsize": 8,
-    "axes.titlesize": 8,
-    "legend.fontsize": 7.5,
-    "legend.frameon": False,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e6e6e6",
-    "grid.linewidth": 0.6,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "lines.linewidth": 1.3,
-    "lines.markersize": 5.5,
-    "lines.markeredgewidth": 0.4,
-    "savefig.dpi": 200,
-    "svg.hashsalt": "residual-lab",  # otherwise the names inside an SVG are drawn at random
-}
 
 
 def draw(
@@ -58,50 +30,20 @@ def draw(
     data is left out. Raises LabError as ``compare`` does, and if a file cannot be written.
     """
     chosen = metric_named(metric)
-    return draw_rows(baselines_first(compare_groups(runs, baseline, chosen)), chosen, folder)
-
-
-def draw_rows(rows: Sequence[Comparison], metric: Metric, folder: Path) -> list[Path]:
-    """As :func:`draw`, for rows that are compared already, in their order."""
+    rows = baselines_first(compare_groups(runs, baseline, chosen))
     shown = [row for row in rows if row.group.finished]
-    with style.context(["default", _STYLE]):
+    with style.context(["default", STYLE]):
         figures = {
             "loss_curves": loss_curves(shown),
-            "cost": cost(shown, metric),
-            "difference": differences(rows, metric),
+            "cost": cost(shown, chosen),
+            "difference": differences(rows, chosen),
         }
         return [
             path
             for name, figure in figures.items()
             if figure is not None
-            for path in _save(figure, folder / name)
+            for path in save(figure, folder / name)
         ]
-
-
-def _save(figure: Figure, path: Path) -> list[Path]:
-    """As PNG and SVG, without dates and versions."""
-    FigureCanvasAgg(figure)
-    files = []
-    for ending, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
-        content = io.BytesIO()
-        figure.savefig(content, format=ending, metadata=metadata, bbox_inches="tight")
-        file = path.with_name(f"{path.name}.{ending}")
-        write_whole(file, content.getvalue())
-        files.append(file)
-    return files
-
-
-def _look(rows: Sequence[Comparison], row: Comparison) -> dict[str, Any]:
-    """Colour, marker and line of a row, the same in every picture; baselines are black."""
-    look: dict[str, Any] = {"color": _BASELINE_COLOUR, "marker": "o", "linestyle": "-"}
-    if not row.is_baseline:
-        index = [other for other in rows if not other.is_baseline].index(row)
-        look = {
-            "color": _COLOURS[index % len(_COLOURS)],
-            "marker": _MARKERS[index % len(_MARKERS)],
-            "linestyle": _LINES[(index + 1) % len(_LINES)],
-        }
-    return look | {"markeredgecolor": "white"}
 
 
 def _curves(group: Group) -> dict[int, dict[int, float]]:
@@ -130,12 +72,12 @@ def loss_curves(rows: Sequence[Comparison]) -> Figure | None:
         around = [s.std or 0.0 for s in spreads]
         low = [m - a for m, a in zip(middle, around, strict=True)]
         high = [m + a for m, a in zip(middle, around, strict=True)]
-        _band(left, list(own), middle, low, high, _look(rows, row), row.group.label)
+        _band(left, list(own), middle, low, high, look_of(rows, row), row.group.label)
     _leave_out_the_start(left, [curves[row.group.label] for row in drawn])
     left.set(xlabel="training tokens", ylabel="validation loss (nats/token)")
     for right in rest:
         _difference_curves(right, rows, compared, curves)
-    _legend(figure, left)
+    legend(figure, left)
     return figure
 
 
@@ -149,7 +91,7 @@ def _band(
     label: str,
 ) -> None:
     every = max(1, len(tokens) // 6)
-    first = (every - 1 - _MARKERS.find(look["marker"])) % every  # markers apart from each other
+    first = (every - 1 - MARKERS.find(look["marker"])) % every  # markers apart from each other
     axes.plot(tokens, middle, label=label, markevery=(first, every), **look)
     axes.fill_between(tokens, low, high, color=look["color"], alpha=0.1, linewidth=0)
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
@@ -183,8 +125,8 @@ def _difference_curves(
         middle = [gap.mean for gap in gaps]
         low = [gap.mean if gap.low is None else gap.low for gap in gaps]
         high = [gap.mean if gap.high is None else gap.high for gap in gaps]
-        _band(axes, list(found), middle, low, high, _look(rows, row), row.group.label)
-    axes.axhline(0, color=_BASELINE_COLOUR, linewidth=0.8, zorder=1)
+        _band(axes, list(found), middle, low, high, look_of(rows, row), row.group.label)
+    axes.axhline(0, color=BASELINE_COLOUR, linewidth=0.8, zorder=1)
     axes.set(xlabel="training tokens", ylabel="Δ validation loss, 95% interval")
 
 
@@ -205,7 +147,7 @@ def cost(rows: Sequence[Comparison], metric: Metric) -> Figure | None:
     for axes, cost in zip(panels, costs, strict=True):
         _cost_panel(axes, rows, metric, cost)
     panels[0].set_ylabel(f"{metric.title} (bars: 95% interval of Δ)")
-    _legend(figure, panels[0])
+    legend(figure, panels[0])
     return figure
 
 
@@ -225,7 +167,7 @@ def _cost_panel(axes: Axes, rows: Sequence[Comparison], metric: Metric, cost: Me
             yerr=_half_interval(row, metric),
             elinewidth=0.7,
             label=row.group.label,
-            **(_look(rows, row) | {"linestyle": "none"}),
+            **(look_of(rows, row) | {"linestyle": "none"}),
         )
         points.append(point)
     frontier = pareto_frontier(points, metric.lower_is_better)
@@ -257,15 +199,6 @@ def pareto_frontier(
     return frontier
 
 
-def _legend(figure: Figure, axes: Axes) -> None:
-    """Above the panels, in as many columns as the labels leave room for; the figure grows by it."""
-    handles, labels = axes.get_legend_handles_labels()
-    width, height = figure.get_size_inches()
-    columns = max(1, int(width / (0.45 + 0.065 * max(map(len, labels)))))
-    figure.set_size_inches(width, height + 0.16 * -(-len(labels) // columns))
-    figure.legend(handles, labels, loc="outside upper left", ncols=columns, columnspacing=1.2)
-
-
 def differences(rows: Sequence[Comparison], metric: Metric) -> Figure | None:
     """One line a row: the difference to the baseline with its 95% interval."""
     compared = [row for row in rows if row.baseline and not row.is_baseline]
@@ -278,7 +211,7 @@ def differences(rows: Sequence[Comparison], metric: Metric) -> Figure | None:
     shown = [row for row in rows if row.group.finished]
     for height, row in enumerate(compared):
         _difference_line(axes, height, row, metric, shown)
-    axes.axvline(0, color=_BASELINE_COLOUR, linewidth=0.8, zorder=1)
+    axes.axvline(0, color=BASELINE_COLOUR, linewidth=0.8, zorder=1)
     axes.set_yticks(range(len(compared)), labels)
     axes.locator_params(axis="x", nbins=6)
     axes.set_ylim(len(compared) - 0.5, -0.5)
@@ -298,7 +231,7 @@ def _difference_line(
     if gap is None:
         _remark(axes, 0, height, "no run finished")
         return
-    look = _look(shown, row) | {"linestyle": "none"}
+    look = look_of(shown, row) | {"linestyle": "none"}
     mean = gap.mean / metric.unit
     if gap.test == "none":
         hollow = {"markerfacecolor": "white", "markeredgecolor": look["color"]}

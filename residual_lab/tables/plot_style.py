@@ -1,0 +1,74 @@
+"""The look of every picture: print-ready, told apart without colour, the same bytes each time."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from residual_lab.tables.comparison import Comparison
+from residual_lab.tables.render import write_whole
+
+BASELINE_COLOUR = "#000000"
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = "s^DvPX<>"
+_LINES = ("-", "--", "-.", ":")
+STYLE: Any = {
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "axes.titlesize": 8,
+    "legend.fontsize": 7.5,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 5.5,
+    "lines.markeredgewidth": 0.4,
+    "savefig.dpi": 200,
+    "svg.hashsalt": "residual-lab",  # otherwise the names inside an SVG are drawn at random
+}
+
+
+def look_of(rows: Sequence[Comparison], row: Comparison) -> dict[str, Any]:
+    """Colour, marker and line of a row, the same in every picture; baselines are black."""
+    look: dict[str, Any] = {"color": BASELINE_COLOUR, "marker": "o", "linestyle": "-"}
+    if not row.is_baseline:
+        index = [other for other in rows if not other.is_baseline].index(row)
+        look = {
+            "color": _COLOURS[index % len(_COLOURS)],
+            "marker": MARKERS[index % len(MARKERS)],
+            "linestyle": _LINES[(index + 1) % len(_LINES)],
+        }
+    return look | {"markeredgecolor": "white"}
+
+
+def legend(figure: Figure, axes: Axes) -> None:
+    """Above the panels, in as many columns as the labels leave room for; the figure grows by it."""
+    handles, labels = axes.get_legend_handles_labels()
+    width, height = figure.get_size_inches()
+    columns = max(1, int(width / (0.45 + 0.065 * max(map(len, labels)))))
+    figure.set_size_inches(width, height + 0.16 * -(-len(labels) // columns))
+    figure.legend(handles, labels, loc="outside upper left", ncols=columns, columnspacing=1.2)
+
+
+def save(figure: Figure, path: Path) -> list[Path]:
+    """As PNG and SVG, without dates and versions."""
+    FigureCanvasAgg(figure)
+    files = []
+    for ending, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
+        content = io.BytesIO()
+        figure.savefig(content, format=ending, metadata=metadata, bbox_inches="tight")
+        file = path.with_name(f"{path.name}.{ending}")
+        write_whole(file, content.getvalue())
+        files.append(file)
+    return files
