@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 class PeakMemory:
     """The peak of bytes in use during training steps after warm-up; this base measures nothing."""
 
-    kind = "unknown"
+    kind = "not measured"
     slow_steps = 0  # steps after warm-up that measuring slows down, and that are not timed
 
     def __init__(self) -> None:
@@ -137,10 +137,13 @@ class XlaMemory(PeakMemory):
             self.peaks["value"] = int(info["peak_bytes_used"])
 
 
-def peak_memory(device: torch.device) -> PeakMemory:
-    """The means of measuring that ``device`` has."""
+def peak_memory(device: torch.device, compiled: bool) -> PeakMemory:
+    """The means of measuring that ``device`` has.
+
+    None on CPU for a compiled model: while MemTracker watches, torch runs it uncompiled.
+    """
     if device.type == "cpu":
-        return LiveTensors()
+        return PeakMemory() if compiled else LiveTensors()
     if device.type == "cuda":
         return CudaAllocator(device)
     return XlaMemory(device) if device.type == "xla" else PeakMemory()

@@ -15,8 +15,8 @@ def linear_cross_entropy(
 ) -> Tensor:
     """Return the mean cross-entropy in nats of ``hidden @ weightᵀ + bias``, a scalar.
 
-    torch has this since 2.13; before that, and under the compiler, logits are computed in
-    chunks and once more for backward. The meta device takes the plain expression, whose FLOPs
+    torch has this since 2.13; before that, in 16-bit types and under the compiler, logits are
+    computed in chunks and once more for backward. The meta device takes the plain expression, whose FLOPs
     torch can count.
     """
     if hidden_ND.device.type == "meta":
@@ -26,7 +26,9 @@ def linear_cross_entropy(
         hidden_ND, weight_VD = hidden_ND.to(dtype), weight_VD.to(dtype)
         bias_V = bias_V.to(dtype) if bias_V is not None else None
     options: Any = getattr(torch.nn, "LinearCrossEntropyOptions", None)
-    if options is None or torch.compiler.is_compiling():
+    # torch's returns the loss in the type of the logits: in bfloat16, 6.03 comes out as 6.
+    halved = hidden_ND.dtype in (torch.bfloat16, torch.float16)
+    if options is None or halved or torch.compiler.is_compiling():
         return in_chunks(hidden_ND, weight_VD, targets_N, bias_V)
     return F.linear_cross_entropy(
         hidden_ND, weight_VD, targets_N, linear_bias=bias_V, options=options()

@@ -77,7 +77,7 @@ class Recorder(pl.Callback):
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if stage == "fit":
             self._root_device = trainer.strategy.root_device
-            self.memory = peak_memory(self._root_device)
+            self.memory = peak_memory(self._root_device, self.config.hardware.compile)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.step = trainer.global_step
