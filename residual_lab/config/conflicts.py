@@ -63,6 +63,11 @@ def _share(model: ModelConfig) -> Iterator[str]:
 
 
 def _vocabulary(model: ModelConfig, data: DataConfig) -> Iterator[str]:
+    if data.tokenizer == "bpe" and data.vocabulary < 257:
+        yield (
+            f"data.vocabulary={data.vocabulary}: a byte-level BPE has at least 257 pieces, the "
+            "bytes and the end of a text"
+        )
     if data.vocabulary > model.vocabulary:
         yield (
             f"data.vocabulary={data.vocabulary}: more tokens than the model has "
@@ -118,12 +123,15 @@ def _batches(budget: BudgetConfig, data: DataConfig, hardware: HardwareConfig) -
 
 def _residual(residual: ResidualConfig, model: ModelConfig) -> Iterator[str]:
     """The connection itself knows which of its options go together."""
+    import torch
+
     from residual_lab.residuals import build_connection
 
     depth = model.layers * (2 if residual.granularity == "branch" else 1)
     options = option_schema(residual).model_validate(residual.options)
     try:
-        build_connection(residual.connection, depth, model.width, dict(options))
+        with torch.device("meta"):  # allocates nothing and draws nothing
+            build_connection(residual.connection, depth, model.width, dict(options))
     except ConfigError as error:
         yield from error.problems
 

@@ -106,9 +106,10 @@ def text_files(path: Path, text_field: str, fractions: tuple[float, float]) -> L
 
 
 def files_below(root: Path, skipped: frozenset[str] = frozenset()) -> Iterator[str]:
-    """Relative POSIX names of the files below ``root``, without hidden ones."""
+    """Relative POSIX names of the files below ``root``, without hidden ones, pipes and sockets."""
     for folder, folders, files in os.walk(root):
         folders[:] = [name for name in folders if name not in skipped and name[0] != "."]
         for file in files:
-            if not file.startswith("."):
-                yield Path(folder, file).relative_to(root).as_posix()
+            path = Path(folder, file)
+            if not file.startswith(".") and (path.is_file() or not path.exists()):
+                yield path.relative_to(root).as_posix()

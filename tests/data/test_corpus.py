@@ -290,6 +290,17 @@ def test_python_source_is_the_library_without_packages(tmp_path: Path) -> None:
     assert sorted(found) == sorted(written)
 
 
+def test_pipes_are_not_read(config: Config, corpus_folder: Path) -> None:
+    os.mkfifo(corpus_folder / "pipe.txt")  # reading it would wait for a writer for ever
+    assert len(prepare(config).train)
+
+
+def test_missing_target_of_a_link(config: Config, corpus_folder: Path) -> None:
+    (corpus_folder / "link.txt").symlink_to(corpus_folder / "gone.txt")
+    with pytest.raises(DataError, match=r"link\.txt cannot be read: No such file"):
+        prepare(config)
+
+
 def test_this_interpreter_has_a_corpus() -> None:
     names = python_source((0.1, 0.1)).names
     assert {"json/__init__.py", "argparse.py"} <= set(names)
