@@ -17,6 +17,7 @@ TINY = (
     "model.heads=2",
     "model.vocabulary=31",
     "data.vocabulary=31",
+    "data.tokenizer=gpt2",  # a BPE trained on the corpus has 257 pieces at least
     "data.sequence_length=8",
 )
 NAMES = sorted(path.stem for path in (conf_directory() / "residual").glob("*.yaml"))

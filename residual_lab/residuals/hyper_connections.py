@@ -1,0 +1,103 @@
+"""Hyper-Connections: n streams with learned reading, mixing and writing."""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, ClassVar, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from residual_lab.residuals.connection import Connection, Layer
+from residual_lab.residuals.low_rank import inverse_rms
+from residual_lab.residuals.streams import Reduce, expand, mix, reduce, static
+
+Count = Annotated[int, Field(gt=0)]
+
+
+class Dynamic(NamedTuple):
+    """What one layer adds to its static weights for each token: s ∘ tanh(norm(H) W)."""
+
+    maps: Tensor  # W, (D, m), the last column for B
+    alpha_scale: Tensor  # (1,)
+    beta_scale: Tensor  # (1,)
+
+    def __call__(self, streams: Tensor, bounded: bool) -> tuple[Tensor, Tensor]:
+        """Return ΔA (n, m − 1, …, 1) and ΔB (n, …, 1) for streams (n, …, D)."""
+        delta = (streams @ self.maps) * inverse_rms(streams)  # norm(H) W
+        if bounded:
+            delta = torch.tanh(delta)
+        alpha, beta = delta.split([delta.shape[-1] - 1, 1], -1)
+        return self.alpha_scale * alpha.movedim(-1, 1)[..., None], self.beta_scale * beta
+
+
+class HyperConnections(Connection):
+    """Hyper-Connections, static (SHC) and dynamic (DHC).
+
+        H₀ = (x, …, x);  H' = A_rᵀH + Bᵀ f(A_mᵀH);  y = Σ_i H_i
+
+        H ═╦══ A_r ═══════⊕══ H'      H: n streams, (n, …, D)
+           ╚══ A_m ── f ──B╝
+
+    Static: A_m (n), A_r (n × n) and B (n) are learned. Dynamic adds to each of them what every
+    token says: ``A(H) = A + s_α·tanh(norm(H) W)``, ``B(H) = B + s_β·tanh(norm(H) W_β)``.
+    norm is an RMS norm of each stream without a scale of its own, which would only multiply W;
+    the paper has a layer norm.
+
+    Paper: Zhu et al. 2025, Hyper-Connections, arXiv 2409.19606, eq. 1-13 and appendix J
+    Parameters: per layer static n(n + 2), dynamic + D(n + 2) + 2
+    Identity: at the start (B = 1, A_m = e_{k mod n}, A_r = I, W = 0) if the streams are averaged
+    Kept for backward: per layer n + 1 activations, the streams and f
+
+    Args:
+        n: streams; the paper's 4. One is worse than no hyper-connections (its table 1).
+        dynamic: add the part that depends on the token.
+        bounded: the tanh around it.
+        scale: s_α and s_β at the start.
+        reduce: how the streams become the output: ``sum``, as in the paper, or ``mean``, which
+            the model's last norm only tells apart by its epsilon.
+    """
+
+    identity: ClassVar = {"reduce": "mean"}
+
+    def __init__(
+        self,
+        depth: int,
+        width: int,
+        *,
+        n: Count = 4,
+        dynamic: bool = True,
+        bounded: bool = True,
+        scale: float = 0.01,
+        reduce: Reduce = "sum",
+    ) -> None:
+        super().__init__(depth, width)
+        self.n, self.dynamic, self.bounded, self.reduce = n, dynamic, bounded, reduce
+        self.A_m = nn.Parameter(torch.eye(n)[torch.arange(depth) % n])
+        self.A_r = nn.Parameter(torch.eye(n).repeat(depth, 1, 1))
+        self.B = nn.Parameter(torch.ones(depth, n))
+        if dynamic:
+            self.W = nn.Parameter(torch.zeros(depth, width, n + 2))  # for A_m, A_r, B
+            self.s_alpha = nn.Parameter(torch.full((depth, 1), scale))
+            self.s_beta = nn.Parameter(torch.full((depth, 1), scale))
+
+    def forward(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
+        streams = expand(x, self.n)
+        for layer, weights, dynamic in zip(layers, self._weights(x), self._maps(), strict=True):
+            A_m, A_r, B = weights
+            if dynamic is not None:
+                delta_A, delta_B = dynamic(streams, self.bounded)
+                A_m, A_r, B = A_m + delta_A[:, :1], A_r + delta_A[:, 1:], B + delta_B
+            f = layer(mix(A_m, streams)[0])
+            streams = mix(A_r, streams) + B * f
+        return reduce(streams, self.reduce)
+
+    def _weights(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield each layer's static A_m (n, 1, …), A_r (n, n, …) and B (n, …)."""
+        for A_m, A_r, B in zip(*(w.unbind(0) for w in (self.A_m, self.A_r, self.B)), strict=True):
+            yield static(A_m[:, None], x.ndim), static(A_r, x.ndim), static(B, x.ndim)
+
+    def _maps(self) -> Sequence[Dynamic | None]:
+        if not self.dynamic:
+            return [None] * self.depth
+        parts = (self.W.unbind(0), self.s_alpha.unbind(0), self.s_beta.unbind(0))
+        return [Dynamic(*part) for part in zip(*parts, strict=True)]
