@@ -24,10 +24,16 @@ NAMES = sorted(path.stem for path in (conf_directory() / "residual").glob("*.yam
 GRANULARITIES = ("layer", "branch")
 
 
+# what a connection needs for four layers to be enough
+TINY_OPTIONS = {"denseformer_4x5": ("residual.dilation=2", "residual.period=3")}
+
+
 @cache
 def configuration(*overrides: str) -> Config:
     """Compose a tiny configuration, once."""
-    return compose([*TINY, *overrides])
+    names = [override.removeprefix("residual=") for override in overrides]
+    extra = [option for name in names for option in TINY_OPTIONS.get(name, ())]
+    return compose([*TINY, *extra, *overrides])
 
 
 @pytest.fixture(scope="session")
