@@ -15,6 +15,8 @@ from residual_lab.errors import LabError, suggestion
 COMMANDS = {
     "train": "train one configuration, or a sweep of them with -m",
     "table": "a comparison table of finished runs",
+    "estimate": "parameters, FLOPs and memory of any size, without its hardware",
+    "bench": "time and memory of several connections, side by side, without data",
     "list": "what there is to choose from: residuals, models, data, ...",
     "completion": "a script that completes commands, groups and keys in your shell",
 }

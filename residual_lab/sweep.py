@@ -13,7 +13,8 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,17 +55,20 @@ def run_sweep(
             sys.stderr.write("\nstopping: runs save and end; the same command goes on from there\n")
 
         place = str(folder).replace("\\", "\\\\").replace("'", "\\'")
+        task = partial(run_job, common=frozenset(overrides))
         with handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), on_signal):
-            trouble = _launch(hydra, [*overrides, f"hydra.sweep.dir='{place}'"], config_name)
+            trouble = _launch(hydra, task, [*overrides, f"hydra.sweep.dir='{place}'"], config_name)
     records = _records(folder)
     status = _report(records, trouble, signals)
     return status, [Path(record["run"]) for record in records if record["run"]]
 
 
-def _launch(hydra: "Hydra", overrides: list[str], config_name: str) -> str | None:
+def _launch(
+    hydra: "Hydra", task: Callable[[Any], float], overrides: list[str], config_name: str
+) -> str | None:
     """Return what went wrong in the launcher itself; jobs record their own failures."""
     try:
-        hydra.multirun(config_name, run_job, overrides)
+        hydra.multirun(config_name, task, overrides)
     except KeyboardInterrupt:
         return "interrupted"
     except Exception as error:  # a launcher plugin's: a lost worker, a refused submission
@@ -132,9 +136,10 @@ def _sweep_id(parsed: Sequence["Override"], base: "DictConfig") -> str:
     return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:8]
 
 
-def run_job(composed: "DictConfig") -> float:
+def run_job(composed: "DictConfig", common: frozenset[str]) -> float:
     """One job, in whatever process Hydra's launcher starts it: validate, execute, record.
 
+    ``common`` are overrides as the command has them: what it does not have was swept over.
     Returns the validation loss, which is what a sweeper that searches minimises; NaN without.
     """
     from hydra.core.hydra_config import HydraConfig
@@ -148,7 +153,8 @@ def run_job(composed: "DictConfig") -> float:
     except LabError as error:
         _record(folder, job, None, REFUSED, str(error))
         return math.nan
-    print(f"{job}: {run.path.name}  {' '.join(hydra.overrides.task)}", flush=True)
+    own = [text for text in hydra.overrides.task if text not in common]
+    print(f"{job}: {run.path.name}  {' '.join(own)}", flush=True)
     alone = hydra.launcher._target_.endswith(".BasicLauncher")
     status, problem = _execute(run, folder, alone)
     _record(folder, run.path.name, run, status, problem)
@@ -186,8 +192,8 @@ def _execute(run: RunDirectory, folder: Path, alone: bool) -> tuple[int, str | N
         )
         errors.seek(0)
         last = errors.read().decode(errors="replace").strip().rpartition("\n")[2]
-    if status == FINISHED:
-        return status, None
+    if status == FINISHED or run.status == "finished":  # stopped too late to matter
+        return FINISHED, None
     if status > 128:
         return status, "stopped; it can be resumed"
     if status == DIVERGED:
