@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from residual_lab.residuals.connection import Connection, Layer
-from residual_lab.residuals.low_rank import inverse_rms
+from residual_lab.residuals.low_rank import project_normed
 from residual_lab.residuals.streams import Reduce, expand, mix, reduce, static
 
 Count = Annotated[int, Field(gt=0)]
@@ -23,7 +23,7 @@ class Dynamic(NamedTuple):
 
     def __call__(self, streams: Tensor, bounded: bool) -> tuple[Tensor, Tensor]:
         """Return ΔA (n, m − 1, …, 1) and ΔB (n, …, 1) for streams (n, …, D)."""
-        delta = (streams @ self.maps) * inverse_rms(streams)  # norm(H) W
+        delta = project_normed(streams, self.maps)  # norm(H) W
         if bounded:
             delta = torch.tanh(delta)
         alpha, beta = delta.split([delta.shape[-1] - 1, 1], -1)

@@ -49,7 +49,10 @@ def inverse_rms(x: Tensor, epsilon: float = 1e-6) -> Tensor:
 
 
 def project(x: Tensor, down: Tensor, scale: Weight) -> Tensor:
-    """Return x A, or norm(x) A without making norm(x): its scale goes into A, its rms follows."""
-    if scale is None:
-        return x @ down
-    return (x @ (scale[:, None] * down)) * inverse_rms(x)
+    """Return x A, or with a scale norm(x) A."""
+    return x @ down if scale is None else project_normed(x, scale[:, None] * down)
+
+
+def project_normed(x: Tensor, down: Tensor) -> Tensor:
+    """Return norm(x) A without making norm(x): a scale is part of A, the rms comes after."""
+    return (x @ down) * inverse_rms(x)

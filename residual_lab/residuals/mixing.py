@@ -59,6 +59,21 @@ def carry_by_autograd(
     return total
 
 
+def weighted_sum(weights: Sequence[Tensor], sources: Sequence[Tensor]) -> Tensor:
+    """Return Σ_j w_j·x_j, a source at a time: they are never stacked.
+
+    Weights broadcast against sources: one number, one for each token, or those of several sums
+    at once in a first dimension. Kept for backward: weights and sources, nothing of their size.
+    """
+    total = weights[0] * sources[0]
+    for weight, source in zip(weights[1:], sources[1:], strict=True):
+        if total.dtype == weight.dtype == source.dtype:  # addcmul does not promote
+            total = torch.addcmul(total, weight, source)
+        else:
+            total = total + weight * source
+    return total
+
+
 class _Carry(torch.autograd.Function):
     """The sum of :func:`carry`, with its gradients written out."""
 

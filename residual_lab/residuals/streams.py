@@ -7,8 +7,9 @@ broadcast against (…, D).
 
 from typing import Literal
 
-import torch
 from torch import Tensor
+
+from residual_lab.residuals.mixing import weighted_sum
 
 Reduce = Literal["sum", "mean"]
 
@@ -28,11 +29,7 @@ def mix(weights: Tensor, streams: Tensor) -> Tensor:
 
     Kept for backward: the streams, which are the state itself, and the weights.
     """
-    first, *others = zip(weights.unbind(0), streams.unbind(0), strict=True)
-    total = first[0] * first[1]
-    for weight, stream in others:
-        total = torch.addcmul(total, weight, stream)
-    return total
+    return weighted_sum(weights.unbind(0), streams.unbind(0))
 
 
 def static(weights: Tensor, dimensions: int) -> Tensor:
