@@ -98,7 +98,7 @@ def _set_up_logging(log_file: IO[str], first: bool) -> Console | None:
     Returns the console for a progress bar, of the first process.
     """
     faulthandler.enable(log_file)
-    rank = "" if first else f" [process {process_rank()}]"
+    rank = "" if first else f"[process {process_rank()}] "
     in_file = logging.StreamHandler(log_file)
     in_file.setFormatter(logging.Formatter(f"%(asctime)s {rank}%(levelname)s %(message)s"))
     handlers: list[logging.Handler] = [in_file]

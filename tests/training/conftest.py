@@ -17,7 +17,7 @@ from residual_lab.run_directory import RunDirectory
 from residual_lab.training.execution import execute
 from residual_lab.training.stopping import StopSignals
 
-WORDS = "a and cat dog fish hen mat on ran sat sun the".split()
+WORDS = ["a", "and", "cat", "dog", "fish", "hen", "mat", "on", "ran", "sat", "sun", "the"]
 TINY = [
     "data=text",
     "data.vocabulary=280",

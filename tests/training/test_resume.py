@@ -26,7 +26,7 @@ def without_times(run: RunDirectory) -> list[dict[str, float]]:
 def killed(lab: Lab) -> RunDirectory:
     """The run ``straight``, killed at step 5: checkpoint after 3, validation after 4."""
     run = lab.run("hardware.accumulate=2")
-    done = start_python("tests.training.killed", str(run.path), "5")
+    done = start_python("tests.training.worker", f"{run.path}@5")
     assert done.returncode == -9, done.stderr
     return run
 
