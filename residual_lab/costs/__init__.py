@@ -1,0 +1,1 @@
+"""What a configuration costs, without data: estimated without its hardware, or measured."""
