@@ -49,7 +49,7 @@ def resolve_hardware(config: Config, devices: int | None = None) -> Config:
     )
     resolved_config = config.model_copy(update={"hardware": resolved})
     _check_batch(resolved_config)
-    _check_world(count * hardware.nodes)
+    _check_world(count, hardware.nodes)
     return resolved_config
 
 
@@ -102,13 +102,22 @@ def _check_batch(config: Config) -> None:
         )
 
 
-def _check_world(wanted: int) -> None:
+def _check_world(devices: int, nodes: int) -> None:
     started = _started_processes()
-    if started is not None and started != wanted:
+    if started is None:
+        return
+    if started != devices * nodes:
         raise ConfigError(
-            f"hardware.devices × hardware.nodes = {wanted}, but {started} processes were "
-            f"started: start {wanted}, or set hardware.devices and hardware.nodes to match"
+            f"hardware.devices × hardware.nodes = {devices * nodes}, but {started} processes were "
+            f"started: start {devices * nodes}, or set hardware.devices and hardware.nodes to match"
         )
+    if not TorchElasticEnvironment.detect():
+        per_node = os.environ.get("SLURM_NTASKS_PER_NODE", "unset")
+        if per_node != str(devices):
+            raise ConfigError(
+                f"hardware.devices={devices}: start the tasks with --ntasks-per-node={devices}; "
+                f"it is {per_node}"
+            )
 
 
 def _started_processes() -> int | None:

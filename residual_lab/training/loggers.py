@@ -4,6 +4,7 @@ import logging
 import netrc
 import os
 import secrets
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,9 @@ def _csv(run: RunDirectory, step: int, first: bool) -> Logger:
     """Lightning's CSVLogger deletes what is there, so it starts with the rows up to ``step``."""
     logger = CSVLogger(run.path, name="csv", version="", flush_logs_every_n_steps=1)
     if first:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*Previous log files in this directory.*")
+            _ = logger.experiment
         for row in read_metrics(run.metrics):
             if row["step"] <= step:
                 mirror(logger, row)

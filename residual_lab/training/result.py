@@ -32,7 +32,7 @@ def build_result(
     finished = status == "finished"
     test_loss = recorder.test_loss if finished else None
     flops = flops_per_token(config)
-    speed = _speed(rows, recorder.device_since, config.budget.batch_tokens)
+    timing = speed(rows, recorder.device_since, config.budget.batch_tokens)
     hardware = config.hardware
     assert isinstance(hardware.devices, int)
     peak = peak_flops_per_s(recorder.device_name, hardware.precision)
@@ -48,10 +48,10 @@ def build_result(
         "val_loss": _last(rows, "val_loss") if finished else None,
         "test_loss": test_loss,
         "perplexity": math.exp(test_loss) if test_loss is not None else None,
-        **speed,
+        **timing,
         "peak_memory_bytes": recorder.peak_memory,
         "flops_per_token": flops,
-        "mfu": model_flops_utilization(flops, speed["tokens_per_s"], peak, processes),
+        "mfu": model_flops_utilization(flops, timing["tokens_per_s"], peak, processes),
         "device": recorder.device,
         "data_fingerprint": fingerprint,
         "started": recorder.started,
@@ -74,7 +74,7 @@ def _last(rows: list[dict[str, Any]], key: str) -> float | None:
     return next((row[key] for row in reversed(rows) if key in row), None)
 
 
-def _speed(rows: list[dict[str, Any]], since: int, batch_tokens: int) -> dict[str, Any]:
+def speed(rows: list[dict[str, Any]], since: int, batch_tokens: int) -> dict[str, Any]:
     """Step times of the timed windows after step ``since``, and tokens per second over them."""
     windows = [row for row in rows if "train_loss" in row]
     begun = [0, *(row["step"] for row in windows)]
