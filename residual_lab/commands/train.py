@@ -60,7 +60,7 @@ def _sweep(options: argparse.Namespace) -> int:
     from residual_lab.sweep import run_sweep
 
     status, paths = run_sweep(options.overrides, options.config_dir, options.config_name)
-    if paths:
+    if any(RunDirectory.open(path).result for path in paths):
         _compare(paths)
     return status
 
