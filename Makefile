@@ -6,10 +6,10 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test lint bench
+.PHONY: help setup train test test-xla lint bench
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY)  ## .venv beside the Makefile, everything pinned by constraints.txt
 
@@ -25,6 +25,18 @@ train: $(READY)  ## set up, then train residual=laurel_rw+lr on the standard lib
 
 test: $(READY)  ## set up, then the tests
 	@$(BIN)/python -m pytest
+
+XLA := .venv-xla
+
+test-xla: $(XLA)/.ready  ## every connection once through Lightning's TPU path on a CPU (several GB)
+	@$(XLA)/bin/python -m tests.xla.train_each
+
+$(XLA)/.ready: pyproject.toml constraints.txt
+	@test -x $(XLA)/bin/python || $(PYTHON) -m venv $(XLA)
+	@grep -v '^torch==' constraints.txt > $(XLA)/constraints.txt
+	@$(XLA)/bin/python -m pip --quiet --disable-pip-version-check install \
+	    --constraint $(XLA)/constraints.txt torch==2.9.1 torch_xla==2.9.0 --editable .
+	@touch $@
 
 lint: $(READY)  ## ruff's checks and format, and mypy's types
 	@$(BIN)/ruff check .

@@ -9,7 +9,6 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from residual_lab.config.schema import ModelConfig
 from residual_lab.models.attention import (
@@ -22,6 +21,7 @@ from residual_lab.models.attention import (
 )
 from residual_lab.models.loss import linear_cross_entropy
 from residual_lab.models.mlp import MLP
+from residual_lab.models.recompute import recompute
 from residual_lab.residuals import Connection
 from residual_lab.residuals.connection import EditValues
 
@@ -155,7 +155,7 @@ class Decoder(nn.Module):
         """Return the units as the connection sees them, ``depth`` of them."""
         units = [partial(unit, context=context) for unit in self.units]
         if self.checkpoint_layers and torch.is_grad_enabled():
-            units = [partial(checkpoint, unit, use_reentrant=False) for unit in units]
+            units = [partial(recompute, unit) for unit in units]
         branches = 1 if self.granularity == "layer" else 2
         layers = [units[i : i + branches] for i in range(0, len(units), branches)]
         return [unit for layer in layers for _ in range(self.config.share) for unit in layer]

@@ -1,0 +1,92 @@
+"""Train every connection through Lightning's TPU path, on XLA's CPU backend.
+
+Run by ``make test-xla`` in an environment of its own: torch_xla 2.9 is the last release and wants
+torch 2.9, and the two weigh several GB. What differs from a TPU: the device is a CPU, and
+Lightning is told that it is there.
+"""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+os.environ |= {
+    "PJRT_DEVICE": "CPU",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v6e-1",
+    "TPU_WORKER_ID": "0",
+}
+
+from lightning.pytorch.accelerators import XLAAccelerator
+
+import residual_lab
+from residual_lab import compose
+from residual_lab.config import conf_directory
+from residual_lab.run import main
+from residual_lab.run_directory import RunDirectory
+
+XLAAccelerator.is_available = staticmethod(lambda: True)
+XLAAccelerator.auto_device_count = staticmethod(lambda: 1)
+
+TINY = [
+    "hardware=tpu",
+    "hardware.devices=1",
+    "model.layers=3",
+    "model.width=24",
+    "model.heads=2",
+    "data.source=files",
+    "data.vocabulary=300",
+    "data.sequence_length=16",
+    "data.validation_fraction=0.2",
+    "data.test_fraction=0.2",
+    "data.validation_tokens=160",
+    "data.test_tokens=160",
+    "budget.tokens=null",
+    "budget.steps=4",
+    "budget.batch_tokens=64",
+    "evaluation.every_steps=2",
+    "evaluation.batch_sequences=2",
+    "measure.warmup_steps=1",
+    "measure.window_steps=1",
+]
+
+
+def write_corpus(folder: str) -> None:
+    """Make documents of this package's own source files."""
+    text = Path(folder, "text")
+    text.mkdir()
+    sources = sorted(Path(residual_lab.__file__).parent.rglob("*.py"))
+    for number, source in enumerate(sources):
+        (text / f"{number}.txt").write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+
+
+def train(names: list[str], folder: str) -> list[str]:
+    """Train each connection for four steps; return the names of those that failed."""
+    failed = []
+    for name in names:
+        config = compose(
+            [
+                *TINY,
+                f"residual={name}",
+                f"data.path={folder}/text",
+                f"data.cache_dir={folder}/cache",
+                f"run.dir={folder}/runs",
+            ]
+        )
+        run = RunDirectory.create(config)
+        status = main([str(run.path)])
+        result = run.result or {}
+        print(f"{name}: status {status}, {result.get('device')}, loss {result.get('val_loss')}")
+        if status:
+            failed.append(name)
+            print(run.log.read_text(encoding="utf-8"))
+    return failed
+
+
+if __name__ == "__main__":
+    everything = sorted(path.stem for path in (conf_directory() / "residual").glob("*.yaml"))
+    with tempfile.TemporaryDirectory() as temporary:
+        write_corpus(temporary)
+        wrong = train(sys.argv[1:] or everything, temporary)
+    print(f"{len(sys.argv[1:] or everything) - len(wrong)} passed, {len(wrong)} failed")
+    sys.exit(1 if wrong else 0)
