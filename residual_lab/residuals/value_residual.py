@@ -49,10 +49,16 @@ class ValueResidual(Connection):
     def forward(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
         values: list[Tensor] = []  # V_1, once the first layer has run
         x = x + layers[0](x, edit_values=partial(_keep, values))
-        weights = self.weights.unbind(0) if self.learn else [(self.first, self.own)] * self.depth
-        for layer, (first, own) in zip(layers[1:], weights, strict=False):
+        firsts, owns = self._weights()
+        for layer, first, own in zip(layers[1:], firsts, owns, strict=True):
             x = x + layer(x, edit_values=partial(_mix, values, first, own))
         return x
+
+    def _weights(self) -> Sequence[Sequence[Tensor | float]]:
+        """Return λ₁ and λ₂ of each layer after the first."""
+        if self.learn:
+            return [weights.unbind(0) for weights in self.weights.unbind(1)]
+        return [[self.first] * (self.depth - 1), [self.own] * (self.depth - 1)]
 
 
 def _keep(values: list[Tensor], value: Tensor) -> Tensor:
