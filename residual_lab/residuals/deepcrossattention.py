@@ -102,11 +102,8 @@ class GRN(Connection):
         )
         size = self.schedule.size
         self.b = nn.Parameter(torch.ones(size, 1 if version == "v1" else width))
-        if version == "v3":
-            size = size if dynamic_weights == "per_source" else self.schedule.sum_count
-            self.w = nn.Parameter(torch.randn(size, width) * w_std)
-        else:
-            self.w = None
+        rows_of_w = size if dynamic_weights == "per_source" else self.schedule.sum_count
+        self.w = nn.Parameter(torch.randn(rows_of_w, width) * w_std) if version == "v3" else None
 
     def forward(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
         grn = DepthSums(self.schedule, self.b, self.w, self.relu)
@@ -148,8 +145,8 @@ class DCA(GRN):
     MLPs are layers of their own (``granularity: branch``), an MLP reads q alone.
 
     Paper: DeepCrossAttention, arXiv 2502.06785, section 3 and figure 4
-    Parameters: v3, S_t entries in the stack of layer t: 2D·(3·Σ_{t ≤ L} S_t + S_{L+1}), and two more
-        norms a layer (queries, keys and values have one each)
+    Parameters: v3, S_t entries in the stack of layer t: 2D·(3·Σ_{t ≤ L} S_t + S_{L+1}), and two
+        more norms a layer (queries, keys and values have one each)
     Identity: at the start, b = 1 and w = 0
     Kept for backward: per layer 3 activations: f_t and the inputs of two norms; with k 1 more
     """

@@ -91,7 +91,8 @@ class LastK(DepthWeightedAverages):
     """
 
     def __init__(self, depth: int, width: int, *, k: Count = 4) -> None:
-        rows = [[]] + [[0, *range(max(1, i - k + 1), i + 1)] for i in range(1, depth + 1)]
+        rows: list[list[int]] = [[]]
+        rows += [[0, *range(max(1, i - k + 1), i + 1)] for i in range(1, depth + 1)]
         super().__init__(depth, width, rows)
 
 
@@ -103,7 +104,7 @@ class ConnectToLast(DepthWeightedAverages):
     Paper: DenseFormer, arXiv 2402.02622, section 4.2 and table 4
     Parameters: L + 1
     Identity: at the start, others = 0
-    Kept for backward: nothing more than plain keeps
+    Kept for backward: 1 activation, X_L
 
     Args:
         others: initial α_j of all but the last; the paper's averages start at 0, the published
@@ -113,7 +114,8 @@ class ConnectToLast(DepthWeightedAverages):
     identity: ClassVar = {"others": 0.0}
 
     def __init__(self, depth: int, width: int, *, others: float = 0.0) -> None:
-        rows = [[] for _ in range(depth)] + [list(range(depth + 1))]
+        rows: list[list[int]] = [[] for _ in range(depth)]
+        rows.append(list(range(depth + 1)))
         super().__init__(depth, width, rows, others)
 
 

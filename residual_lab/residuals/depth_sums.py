@@ -95,9 +95,14 @@ class Schedule:
         return self.starts[source] + self.places[source, Sum(step, output)]
 
     def span(self, source: int, shared: bool = False) -> slice:
-        """Return where the weights of x_source are, or where those of the sums that read it."""
+        """Return where the weights of x_source are, or (``shared``) the sums that read it.
+
+        Raises ValueError where those sums do not follow each other.
+        """
         readers = self.readers[source]
         start = self.numbers[readers[0]] if shared and readers else self.starts[source]
+        if shared and readers and self.numbers[readers[-1]] - start != len(readers) - 1:
+            raise ValueError(f"the sums that read source {source} do not follow each other")
         return slice(start, start + len(readers))
 
 
