@@ -86,7 +86,10 @@ class ManifoldHyperConnections(Connection):
         n = self.n
         tokens = streams.flatten(1, -2)
         p = torch.bmm(tokens, phi.to(tokens.dtype)).sum(0) * _inverse_rms(tokens)
-        alphas = alpha.repeat_interleave(torch.tensor([n, n, n * n], device=alpha.device))
+        counts = torch.tensor([n, n, n * n], device=alpha.device)
+        alphas = alpha.repeat_interleave(
+            counts, output_size=n * n + 2 * n
+        )  # meta tensors ask for it
         logits = torch.addcmul(b, alphas, p.to(b.dtype)).mT  # (n² + 2n, tokens)
         pre, post, res = logits.unflatten(1, streams.shape[1:-1])[..., None].split([n, n, n * n])
         logits = res.unflatten(0, (n, n))
