@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from residual_lab import sweep
 from residual_lab.cli import main
 from residual_lab.commands import train
 from residual_lab.config import compose
+from residual_lab.config.composition import started_hydra
 from residual_lab.gpu_locks import one_gpu
 from residual_lab.run_directory import RunDirectory
 
@@ -194,6 +196,20 @@ def test_a_job_in_use_is_refused_and_the_others_run(
         assert main(SWEEP) == 1
     assert runs.executed == []
     assert f"refused: {taken.path}: in use" in capsys.readouterr().err
+
+
+PAGE = (Path(__file__).parent.parent / "docs/sweeps.md").read_text(encoding="utf-8")
+BLOCKS = "\n".join(re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)).replace("\\\n", " ")
+COMMANDS = [shlex.split(line)[3:] for line in BLOCKS.splitlines() if " train -m " in line]
+
+
+@pytest.mark.parametrize("overrides", COMMANDS, ids=" ".join)
+def test_the_commands_of_the_documentation_are_valid(overrides: list[str], tmp_path: Path) -> None:
+    if "hydra/launcher=ray" in overrides:
+        pytest.importorskip("ray")
+    with started_hydra() as hydra:
+        sweep._prepare(hydra, [*overrides, f"run.dir={tmp_path}"], "config")
+    assert len(list((tmp_path / "sweeps").iterdir())) == 1
 
 
 def test_one_gpu_for_each_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -128,7 +129,7 @@ def _residual(residual: ResidualConfig, model: ModelConfig) -> Iterator[str]:
     from residual_lab.residuals import build_connection
 
     depth = model.layers * (2 if residual.granularity == "branch" else 1)
-    options = option_schema(residual).model_validate(residual.options)
+    options = option_schema(residual.connection).model_validate(residual.options)
     try:
         with torch.device("meta"):  # allocates nothing and draws nothing
             build_connection(residual.connection, depth, model.width, dict(options))
@@ -155,14 +156,15 @@ def _nearest_divisors(number: int, wanted: int) -> list[int]:
     return below + [d for d in divisors if d > wanted][:1]
 
 
-def option_schema(residual: ResidualConfig) -> type[BaseModel]:
+@lru_cache
+def option_schema(connection: str) -> type[BaseModel]:
     """The options of a connection as a pydantic model, read from its constructor's signature.
 
-    Raises ConfigError when ``residual.connection`` names no class.
+    Raises ConfigError when ``connection``, such as ``plain:Plain``, names no class.
     """
     from residual_lab.residuals import find_connection
 
-    constructor = find_connection(residual.connection).__init__
+    constructor = find_connection(connection).__init__
     hints = get_type_hints(constructor, include_extras=True)
     fields: dict[str, Any] = {
         name: (hints.get(name, Any), ... if p.default is p.empty else p.default)

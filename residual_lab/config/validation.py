@@ -4,6 +4,7 @@ A line names the key, its value, what is allowed and, where one is near, what wa
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -29,7 +30,7 @@ def _all_problems(plain: Mapping[str, Any]) -> Iterator[str]:
     residual = sections.get("residual")
     if isinstance(residual, ResidualConfig):
         try:
-            schema = option_schema(residual)
+            schema = option_schema(residual.connection)
         except ConfigError as error:
             yield from error.problems
             del sections["residual"]
@@ -55,7 +56,7 @@ def _valid_sections(plain: Mapping[str, Any]) -> dict[str, BaseModel]:
 
 def problems_of(schema: type[BaseModel], plain: Any, prefix: str = "") -> Iterator[str]:
     """Yield a line for each key of ``plain`` that ``schema`` refuses."""
-    nodes = _Nodes(schema)
+    nodes = _nodes(schema)
     try:
         schema.model_validate(plain)
     except ValidationError as error:
@@ -85,6 +86,11 @@ def _line(
     value = _at(plain, key.split("."))
     near = suggestion(value, nodes.choices(key)) if isinstance(value, str) else ""
     return f"{prefix}{key}={_shown(value)}: must be {allowed}{near}"
+
+
+@lru_cache
+def _nodes(schema: type[BaseModel]) -> "_Nodes":
+    return _Nodes(schema)
 
 
 class _Nodes:
