@@ -95,10 +95,11 @@ class Attention(nn.Module):
         edit_values: EditValues | None = None,
     ) -> Tensor:
         """Read ``q``, ``k``, ``v``, by default ``x``; of shape (batch, time, width)."""
-        if q is None and k is None and v is None:
-            q, k, v = self.qkv(self.norm(x_BTD)).chunk(3, -1)
+        q, k, v = (x_BTD if y is None else y for y in (q, k, v))
+        if q is k and k is v and self.norm_k is None:
+            q, k, v = self.qkv(self.norm(q)).chunk(3, -1)
         else:
-            q, k, v = self._project(*(x_BTD if y is None else y for y in (q, k, v)))
+            q, k, v = self._project(q, k, v)
         if edit_values is not None:
             v = edit_values(v)
         q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in (q, k, v))

@@ -26,9 +26,9 @@ class ManifoldHyperConnections(Connection):
     of a token without a scale.
 
     The paper does not say how b and φ start. Here layer k reads stream k mod n and mixes little:
-    a logit of ``other_logit`` stands where HC has a zero, H_post = 1 and φ = 0. While all streams are
-    equal, that is plain. It must leave gradients alive: at −8 and a temperature of 0.05, as
-    a public implementation has it, the exponential is 1e-70 and the mixing never learns.
+    a logit of ``other_logit`` stands where HC has a zero, H_post = 1 and φ = 0. While all
+    streams are equal, that is plain. It must leave gradients alive: at −8 and a temperature of
+    0.05, as a public implementation has it, the exponential is 1e-70 and the mixing never learns.
 
     Paper: Xie et al. 2025, mHC, arXiv 2512.24880, eq. 7-9
     Parameters: per layer nD(n² + 2n) + n² + 2n + 3

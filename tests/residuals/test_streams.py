@@ -68,7 +68,7 @@ def test_frac_connections(m: int, dynamic: bool, bounded: bool) -> None:
 
 
 def test_fractions_must_divide_the_width() -> None:
-    with pytest.raises(ConfigError, match="residual.m=4: must divide"):
+    with pytest.raises(ConfigError, match=r"residual\.m=4: must divide"):
         FracConnections(2, 6, m=4)
 
 
