@@ -4,13 +4,17 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from residual_lab.config.composition import conf_directory
 from residual_lab.errors import ConfigError, LabError, suggestion
-from residual_lab.tables import Table, render
+from residual_lab.tables import Cell, Column, Table, render
+from residual_lab.tables.numbers import DASH, fixed
+
+if TYPE_CHECKING:
+    from residual_lab.config.schema import Config
 
 KINDS = {
     "residuals": "residual",
@@ -24,8 +28,11 @@ KINDS = {
 
 USAGE = f"""\
 usage: residual-lab list [KIND] [--config-dir DIR] [format=FORMAT] [out=PATH]
+       residual-lab list residuals model=MODEL [KEY=VALUE...]
 
-What there is to choose from, of one kind or of all.
+What there is to choose from, of one kind or of all. With a model, or other overrides of the
+configuration, residuals show what each adds to it: parameters, counted, and what it keeps of
+the forward pass for the backward pass.
 
 KIND      {", ".join(KINDS)}
 FORMAT    rich (default), md, csv, latex, json
@@ -38,12 +45,16 @@ def main(arguments: list[str]) -> int:
     if "-h" in arguments or "--help" in arguments:
         print(USAGE)
         return 0
-    kinds, folders, options = _arguments(arguments)
+    kinds, folders, options, overrides = _arguments(arguments)
     for kind in kinds:
         if kind not in KINDS:
             choices = ", ".join(KINDS)
             raise LabError(f"{kind}: no such kind{suggestion(kind, KINDS)} (there are {choices})")
-    if len(kinds) == 1:
+    if overrides and kinds not in ([], ["residuals"]):
+        raise LabError(f"{overrides[0]}: only residuals are listed for a model")
+    if overrides:
+        table = _residuals(folders, _Costs(overrides, folders))
+    elif len(kinds) == 1:
         table = table_of(kinds[0], folders)
     else:
         table = _overview(kinds or list(KINDS), folders)
@@ -51,8 +62,12 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _arguments(arguments: list[str]) -> tuple[list[str], list[Path], dict[str, str]]:
+def _arguments(
+    arguments: list[str],
+) -> tuple[list[str], list[Path], dict[str, str], list[str]]:
+    """Kinds, folders of choices, the command's own options, and overrides."""
     kinds: list[str] = []
+    overrides: list[str] = []
     folders = [conf_directory()]
     options: dict[str, str] = {}
     rest = iter(arguments)
@@ -65,11 +80,13 @@ def _arguments(arguments: list[str]) -> tuple[list[str], list[Path], dict[str, s
             folders.append(folder)
         elif key in ("format", "out") and equals:
             options[key] = value
+        elif equals and ("." in key or key in KINDS.values()):
+            overrides.append(argument)
         elif equals or argument.startswith("-"):
             raise LabError(f"{argument}: no such option; there are format=, out= and --config-dir")
         else:
             kinds.append(argument)
-    return kinds, folders, options
+    return kinds, folders, options, overrides
 
 
 def table_of(kind: str, folders: list[Path]) -> Table:
@@ -78,13 +95,59 @@ def table_of(kind: str, folders: list[Path]) -> Table:
     if kind != "residuals":
         rows = [[file.stem, describe(file)] for file in choices]
         return Table.of_text(kind, ["Name", "What"], rows, f"use: {KINDS[kind]}=NAME")
-    rows = []
-    for file in choices:
+    return _residuals(folders)
+
+
+def _residuals(folders: list[Path], costs: "_Costs | None" = None) -> Table:
+    """What the docstring of each connection states, and what ``costs`` counts."""
+    rows, problems = [], []
+    for file in _choices("residuals", folders):
         facts = connection_facts(_connection(file))
-        columns = ("formula", "parameters", "identity", "paper")
-        rows.append([file.stem, describe(file), *(facts.get(name, "") for name in columns)])
-    titles = ["Name", "What", "Formula", "Parameters", "Plain at", "Paper"]
-    return Table.of_text(kind, titles, rows, "use: residual=NAME")
+        counted, problem = costs.of(file.stem) if costs is not None else ([], None)
+        texts = [facts.get(name, "") for name in ("formula", "parameters", "identity", "paper")]
+        rows.append([Cell(t, t) for t in (file.stem, describe(file))] + counted)
+        rows[-1] += [Cell(text, text) for text in texts]
+        problems += [problem] if problem else []
+    counted_columns = _Costs.COLUMNS if costs is not None else ()
+    stated = ("Name", "What", "Formula", "Parameters", "Plain at", "Paper")
+    columns = [Column("_".join(title.lower().split()), title) for title in stated]
+    columns[2:2] = counted_columns
+    notes = ["use: residual=NAME", *(costs.notes if costs is not None else ()), *problems]
+    return Table("residuals", tuple(columns), tuple(map(tuple, rows)), tuple(notes))
+
+
+class _Costs:
+    """What residuals add to the model of some overrides; this imports torch."""
+
+    COLUMNS = (
+        Column("added_parameters", "Adds", "right"),
+        Column("kept_activations", "Keeps", "right"),
+    )
+
+    def __init__(self, overrides: list[str], folders: list[Path]) -> None:
+        from residual_lab.costs.kept import KeptByPlain
+
+        self._overrides = overrides
+        self._own = folders[1] if len(folders) > 1 else None
+        self._plain = KeptByPlain(self._compose("plain"))
+        self.notes = (
+            "Adds: parameters of the whole model over those with plain.",
+            "Keeps: what backward needs beyond plain's, in activations (batch × time × width) per "
+            "layer.",
+        )
+
+    def _compose(self, name: str) -> "Config":
+        from residual_lab.config import compose
+
+        return compose([*self._overrides, f"residual={name}"], config_dir=self._own)
+
+    def of(self, name: str) -> tuple[list[Cell], str | None]:
+        """Cells for ``COLUMNS``; where the residual does not go with the model, why."""
+        try:
+            parameters, kept = self._plain.costs_of(self._compose(name))
+        except ConfigError as error:
+            return [Cell(DASH), Cell(DASH)], f"{name}: {error.problems[0]}"
+        return [Cell(fixed(parameters, 0), parameters), Cell(fixed(kept, 2), kept)], None
 
 
 def _overview(kinds: list[str], folders: list[Path]) -> Table:

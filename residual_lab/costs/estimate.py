@@ -72,7 +72,7 @@ def training_memory(config: Config) -> Memory:
     with torch.device("meta"):
         model = build_model(config)
     with FakeTensorMode(allow_non_fake_inputs=True):
-        _allocate(model, module_dtype(precision))
+        allocate(model, module_dtype(precision))
         fused = precision != "16-mixed"  # as in training
         step = TrainingStep(
             model,
@@ -95,7 +95,7 @@ def training_memory(config: Config) -> Memory:
     return Memory(weights, gradients, optimizer, total - weights - gradients - optimizer)
 
 
-def _allocate(model: Decoder, dtype: torch.dtype) -> None:
+def allocate(model: Decoder, dtype: torch.dtype) -> None:
     """Move a model from the meta device to (fake) memory."""
 
     def empty(tensor: torch.Tensor) -> torch.Tensor:
