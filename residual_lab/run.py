@@ -69,8 +69,9 @@ def _run(run: RunDirectory, devices: int | None, first: bool, log_file: IO[str])
         status = REFUSED
     except Exception as error:
         log.exception("failed: %s", run.path)
-        # A process whose first one is gone has failed for that reason alone.
-        if first or os.getppid() == parent:
+        # The first failure counts: it makes the other processes fail. One whose first process was
+        # killed is no failure of the run's.
+        if run.result is None and (first or os.getppid() == parent):
             _write_failure(run, error)
         return FAILED
     # Lightning's first process kills all when another ends with a status other than 0.

@@ -1,13 +1,19 @@
-"""``python -m tests.training.failing DIR``: execute DIR, whose first validation fails."""
+"""``python -m tests.training.failing DIR RANK``: execute DIR; validation fails in one process."""
 
 import sys
+from typing import Any
 
 from residual_lab import run
 from residual_lab.training.module import LanguageModel
 
 
-def validation_step(self: LanguageModel, batch: object, batch_idx: int) -> None:
-    raise ValueError("no such luck")
+VALIDATION_STEP = LanguageModel.validation_step
+
+
+def validation_step(self: LanguageModel, batch: Any, batch_idx: int) -> None:
+    if self.global_rank == int(sys.argv[2]):
+        raise ValueError("no such luck")
+    VALIDATION_STEP(self, batch, batch_idx)
 
 
 if __name__ == "__main__":

@@ -147,3 +147,15 @@ def test_every_connection_trains_in_two_processes(lab: Lab) -> None:
     done = start_python("tests.training.worker", *(str(run.path) for run in made))
     assert done.returncode == 0, done.stderr
     assert {run.status for run in made} == {"finished"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_the_first_failure_is_the_one_reported(lab: Lab, rank: str) -> None:
+    """Whichever process fails, the other one's lost connection is not what result.json names."""
+    run = lab.run("hardware=cpu_ddp")
+    done = start_python("tests.training.failing", str(run.path), rank)
+    assert done.returncode not in (0, 2, 3)
+    assert run.result is not None
+    assert run.result["error"] == "ValueError: no such luck"
+    assert "in validation_step" in run.log.read_text()

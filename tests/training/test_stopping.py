@@ -83,7 +83,7 @@ def test_outside_training_a_signal_stops_at_once() -> None:
 def failed(lab: Lab) -> tuple[RunDirectory, str]:
     """A real process whose run fails, and what it said on standard error."""
     run = lab.run("evaluation.batch_sequences=5")
-    done = start_python("tests.training.failing", str(run.path))
+    done = start_python("tests.training.failing", str(run.path), "0")
     assert done.returncode == 1, done.stderr
     return run, done.stderr
 
