@@ -6,7 +6,6 @@ from typing import Any
 from residual_lab import run
 from residual_lab.training.module import LanguageModel
 
-
 VALIDATION_STEP = LanguageModel.validation_step
 
 
