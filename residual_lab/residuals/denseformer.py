@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from residual_lab.errors import ConfigError
 from residual_lab.residuals.connection import Connection, Layer
-from residual_lab.residuals.depth_sums import DepthSums, Schedule
+from residual_lab.residuals.depth_schedule import Schedule
+from residual_lab.residuals.depth_sums import DepthSums
 from residual_lab.residuals.mixing import carry
 
 Count = Annotated[int, Field(gt=0)]

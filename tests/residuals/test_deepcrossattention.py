@@ -13,7 +13,7 @@ from residual_lab import build_model
 from residual_lab.errors import ConfigError
 from residual_lab.models import Decoder
 from residual_lab.residuals.deepcrossattention import DCA, GRN
-from residual_lab.residuals.depth_sums import Sum
+from residual_lab.residuals.depth_schedule import Sum
 from tests.residuals.conftest import configuration, saved_units
 from tests.residuals.reference import check_against, count, toy_layers
 

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from residual_lab.residuals import depth_terms
-from residual_lab.residuals.depth_sums import DepthSums, Schedule
+from residual_lab.residuals.depth_schedule import Schedule
+from residual_lab.residuals.depth_sums import DepthSums
 
 KINDS = ("number", "vector", "per_source term", "per_source sum", "per_grn term", "per_grn sum")
 ROWS = [[0], [0, 1], [], [0, 1, 3], [3, 4]]

@@ -184,6 +184,8 @@ def test_bfloat16_throughout(name: str, tiny: Build, tokens_BT: Tensor) -> None:
 @pytest.mark.slow
 @every
 def test_compiled_equals_eager(name: str, tiny: Build, tokens_BT: Tensor) -> None:
+    """To the rounding of the rotary angles, which are float32 and compiled too."""
+    torch._dynamo.reset()  # it gives up after so many recompilations of one function
     model = jiggle(tiny(f"residual={name}")).eval()
     expected = gradients(model, tokens_BT)
     keys = list(model.state_dict())
@@ -193,4 +195,4 @@ def test_compiled_equals_eager(name: str, tiny: Build, tokens_BT: Tensor) -> Non
     assert list(model.state_dict()) == keys
     for key, parameter in model.named_parameters():
         assert parameter.grad is not None
-        torch.testing.assert_close(parameter.grad, expected[key], rtol=1e-8, atol=1e-12)
+        torch.testing.assert_close(parameter.grad, expected[key], rtol=1e-6, atol=1e-10)
