@@ -27,6 +27,7 @@ def test_commands() -> None:
         ("train -m seed=0,1 hardware=cp", ["hardware=cpu"]),
         ("train residual=laurel_lr residual.ran", ["residual.rank="]),
         ("train --config-d", ["--config-dir"]),
+        ("estimate model=gpt2_1", ["model=gpt2_124m"]),
         ("list mod", ["models"]),
         ("completion z", ["zsh"]),
         ("unknown ", []),

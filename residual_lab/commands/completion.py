@@ -70,7 +70,7 @@ def candidates(line: str) -> list[str]:
     if not words or (len(words) == 1 and not line.endswith(" ")):
         return _starting(words[-1] if words else "", COMMANDS)
     command, word = words[0], "" if line.endswith(" ") else words[-1]
-    if command == "train":
+    if command in ("train", "estimate", "bench"):  # they take overrides
         return _overrides(words[1:], word)
     if command == "list":
         from residual_lab.commands.list import KINDS
