@@ -96,15 +96,15 @@ def signal_handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def start_python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def start_python(*arguments: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
     """Run a module in a fresh process, as a terminal would; ends when all its processes have."""
     return subprocess.run(
         [sys.executable, "-m", *arguments],
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=timeout,
         check=False,
         cwd=Path(__file__).parents[2],
     )
