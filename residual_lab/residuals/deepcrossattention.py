@@ -49,9 +49,9 @@ class GRN(Connection):
 
     Args:
         version: v1, v2 or v3.
-        relu: of v3: around the dynamic term (``term``, section 3) or around the whole
-            coefficient, relu(b + w·f) (``sum``, which appendix H speaks of). At 0 its derivative
-            is 1/2: with torch's own, 0, ``term`` could never leave w = 0.
+        relu: of v3: around the dynamic term (``term``, section 3), its derivative 1/2 at 0: with
+            torch's own, 0, it could never leave w = 0; or around the whole coefficient,
+            relu(b + w·f) (``sum``, which appendix H speaks of).
         dynamic_weights: of v3: one w_t for all entries (``per_grn``, section 3's D×1) or w_tj
             for each (``per_source``, D×t, without which no count of table 7 comes out).
         w_std: standard deviation of w at the start; the paper's w is 0.

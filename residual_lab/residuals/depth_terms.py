@@ -32,16 +32,17 @@ def chunks(x: Tensor) -> Sequence[Tensor]:
 
 def project(x: Tensor, w: Tensor) -> Tensor:
     """Return w·x of each row of w (M, D) and each token of x: (M, N)."""
-    with torch.autocast(x.device.type, enabled=False):
+    with torch.autocast("cpu" if x.is_meta else x.device.type, enabled=False):
         return working(w.to(x.dtype) @ x.reshape(-1, x.shape[-1]).mT)
 
 
 def plain_coefficient(b: Tensor, z: Tensor | None, relu: Relu) -> Tensor:
-    """Return c out of place; the derivative of relu at 0 is 1/2, so that w may start at 0."""
+    """Return c out of place; ``term`` has derivative 1/2 at 0, so that w may start at 0."""
     if z is None:
         return b
-    zero = torch.zeros((), dtype=z.dtype, device=z.device)
-    return b + torch.maximum(z, zero) if relu == "term" else torch.maximum(b + z, zero)
+    if relu == "sum":
+        return torch.relu(b + z)
+    return b + torch.maximum(z, torch.zeros((), dtype=z.dtype, device=z.device))
 
 
 def add_term(total: Tensor, x: Tensor, b: Tensor, z: Tensor | None, relu: Relu) -> None:
@@ -86,10 +87,10 @@ def dynamic_gradients(
         d_x.addcmul_(gradient, b).addcmul_(gradient, z)
         torch.mul(gradient, x, out=scratch)
     else:
-        c = b + z
-        slope = torch.heaviside(c, c.new_full((), 0.5))
-        d_x.addcmul_(gradient, c.relu_())
-        torch.mul(gradient, x, out=scratch).mul_(slope)
+        c = (b + z).relu_()
+        d_x.addcmul_(gradient, c)
+        torch.mul(gradient, x, out=scratch)
+        torch.ops.aten.threshold_backward(scratch, c, 0, grad_input=scratch)  # 0 where c is
     if d_b is not None:
         d_b += scratch.sum(0)
     torch.sum(scratch, 1, out=d_z)
