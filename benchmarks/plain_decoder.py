@@ -1,6 +1,6 @@
 """Our plain decoder against a minimal one, written as in nanoGPT, in the same process.
 
-    python benchmarks/plain_decoder.py [batch=N] [rounds=N] [threads=N] [KEY=VALUE...]
+    python benchmarks/plain_decoder.py [batch=N] [rounds=N] [threads=N] [clock=cpu] [KEY=VALUE...]
 
 Both have the same shape and the same weights, so the same loss, which is checked first; both
 train with the same optimizer. Ours has what experiments need (connections, caches, a loss that
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from residual_lab.config.schema import Config, ModelConfig
 from residual_lab.costs.arguments import Arguments
-from residual_lab.costs.bench import Subject
+from residual_lab.costs.bench import CLOCKS, Subject
 from residual_lab.costs.bound import Rates, probes, work_of_step
 from residual_lab.costs.step import TrainingStep
 from residual_lab.costs.timing import interleaved, ratio
@@ -106,13 +106,14 @@ def training_steps(config: Config, batch: int) -> dict[str, Callable[[], object]
 
 
 def main(arguments: list[str]) -> int:
-    asked = Arguments.of([*SHAPE, *arguments], ("batch", "rounds"))
+    asked = Arguments.of([*SHAPE, *arguments], ("batch", "rounds", "clock"))
     batch, rounds = asked.whole_number("batch", 4), asked.whole_number("rounds", 30)
     assert batch is not None and rounds is not None
     (config,) = (resolve_hardware(c) for c in asked.configurations(batch).values())
     set_threads(config.hardware)
+    clock = CLOCKS[asked.options.get("clock", "wall")]
     beside, done = probes(config, batch, torch.device("cpu"))
-    found = interleaved({**training_steps(config, batch), **beside}, rounds)
+    found = interleaved({**training_steps(config, batch), **beside}, rounds, now=clock)
     times = {name: sorted(seconds)[rounds // 2] for name, seconds in found.items()}
     result = ratio(found["ours"], found["reference"])
     work = work_of_step(config, batch)

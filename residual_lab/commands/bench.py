@@ -6,12 +6,12 @@ from residual_lab.costs.arguments import Arguments
 from residual_lab.errors import LabError
 from residual_lab.tables import render
 
-OPTIONS = ("batch", "rounds", "rounds_out", "format", "out")
+OPTIONS = ("batch", "rounds", "clock", "rounds_out", "format", "out")
 BATCH, ROUNDS = 4, 20
 
 USAGE = f"""\
-usage: residual-lab bench [KEY=VALUE[,VALUE...]]... [batch=N] [rounds=N] [format=FORMAT]
-                          [out=PATH] [rounds_out=PATH]
+usage: residual-lab bench [KEY=VALUE[,VALUE...]]... [batch=N] [rounds=N] [clock=CLOCK]
+                          [format=FORMAT] [out=PATH] [rounds_out=PATH]
 
 Time a training step, a forward pass and a decoding step of several configurations, without
 data. All are in one process and take turns in every round, so that what drifts falls on all
@@ -20,6 +20,7 @@ alike; ratios are to the first, within a round. Peak memory is that of a trainin
 KEY       overrides as of `residual-lab train`; for short also sequence=, precision=, threads=
 batch     sequences at a time, default {BATCH}
 rounds    default {ROUNDS}
+CLOCK     wall (default); or cpu, the CPU time of this process, where others use the machine too
 FORMAT    rich (default), md, csv, latex, json
 out       write the table to this file
 rounds_out  write what was measured, every round, to this file as JSON
@@ -37,6 +38,9 @@ def main(arguments: list[str]) -> int:
     batch = asked.whole_number("batch", BATCH)
     rounds = asked.whole_number("rounds", ROUNDS, least=2)
     assert batch is not None and rounds is not None
+    clock = asked.options.get("clock", "wall")
+    if clock not in ("wall", "cpu"):
+        raise LabError(f"clock={clock}: must be wall or cpu")
     configurations = asked.configurations(batch)
     places = {c.hardware.accelerator for c in configurations.values()}
     if len(places) > 1:
@@ -44,7 +48,7 @@ def main(arguments: list[str]) -> int:
     from residual_lab.costs.bench import bench
     from residual_lab.costs.bench_table import bench_table, save_rounds
 
-    found = bench(configurations, batch, rounds)
+    found = bench(configurations, batch, rounds, clock=clock)
     if "rounds_out" in asked.options:
         save_rounds(found, Path(asked.options["rounds_out"]))
     render(bench_table(found), asked.options.get("format"), asked.options.get("out"))

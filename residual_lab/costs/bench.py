@@ -1,6 +1,7 @@
 """Training step, forward pass and decoding step of several configurations, side by side."""
 
 import functools
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
@@ -12,6 +13,7 @@ from residual_lab.config.schema import Config
 from residual_lab.costs.bound import Rates, Work, probes, work_of_step
 from residual_lab.costs.step import TrainingStep, computing_in, module_dtype
 from residual_lab.costs.timing import Ratio, interleaved, ratio
+from residual_lab.errors import LabError
 from residual_lab.measure.environment import describe_devices
 from residual_lab.measure.memory import peak_memory
 from residual_lab.measure.parameters import count_parameters
@@ -23,6 +25,7 @@ from residual_lab.training.optimizer import build_optimizer
 from residual_lab.training.recorder import synchronize
 
 KINDS = ("training", "forward", "decoding")
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
 @dataclass
@@ -42,6 +45,7 @@ class Bench:
 
     device: str
     batch: int
+    clock: str
     measurements: dict[str, Measurement]
     rates: Rates
 
@@ -124,13 +128,22 @@ class Subject:
 
 
 def bench(
-    configurations: Mapping[str, Config], batch: int, rounds: int, kinds: tuple[str, ...] = KINDS
+    configurations: Mapping[str, Config],
+    batch: int,
+    rounds: int,
+    kinds: tuple[str, ...] = KINDS,
+    clock: str = "wall",
 ) -> Bench:
-    """Measure ``configurations`` on the device of the first, ``batch`` sequences at a time."""
+    """Measure ``configurations`` on the device of the first, ``batch`` sequences at a time.
+
+    ``clock``: a key of :data:`CLOCKS`. Raises LabError for CPU time of another device's work.
+    """
     resolved = {label: resolve_hardware(config) for label, config in configurations.items()}
     first = next(iter(resolved.values()))
     set_threads(first.hardware)
     device = torch_device(first)
+    if clock == "cpu" and device.type != "cpu":
+        raise LabError(f"clock=cpu: the work is done on {device.type}; use clock=wall")
     subjects = {label: Subject(config, batch, device) for label, config in resolved.items()}
     measurements = {
         label: Measurement(
@@ -151,7 +164,8 @@ def bench(
         }
         if not by_label:
             continue
-        found = interleaved({**by_label, **(beside if kind == kinds[0] else {})}, rounds, wait)
+        work_of_kind = {**by_label, **(beside if kind == kinds[0] else {})}
+        found = interleaved(work_of_kind, rounds, wait, now=CLOCKS[clock])
         for label, measurement in measurements.items():
             if label in by_label:
                 measurement.seconds[kind] = found[label]
@@ -159,7 +173,7 @@ def bench(
             rates = Rates(
                 work.flops / median(found["products"]), work.bytes / median(found["additions"])
             )
-    return Bench(describe_devices(device, 1), batch, measurements, rates)
+    return Bench(describe_devices(device, 1), batch, clock, measurements, rates)
 
 
 def torch_device(config: Config) -> torch.device:

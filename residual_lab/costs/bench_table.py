@@ -11,6 +11,7 @@ from residual_lab.tables.numbers import DASH, fixed, significant, with_prefix
 from residual_lab.tables.render import write_whole
 
 _TITLES = {"training": "Training step", "forward": "Forward", "decoding": "Decoding step"}
+_CLOCKS = {"wall": "Times", "cpu": "CPU times of the process"}
 
 
 def bench_table(found: Bench) -> Table:
@@ -60,18 +61,21 @@ def _times(seconds: list[float] | None, ratio: Ratio | None) -> list[Cell]:
 def _notes(found: Bench) -> tuple[str, ...]:
     config, rates = found.base.config, found.rates
     rounds = len(next(iter(found.base.seconds.values())))
-    return (
+    notes = [
         f"{found.device}, {config.hardware.precision}; {found.batch} sequences of "
         f"{config.data.sequence_length} tokens; {rounds} rounds, in each of which every "
         "configuration had its turn, in an order that moves on.",
-        "Times are medians over rounds. Ratios are medians of the ratios within a round, with the "
-        "95% interval of a bootstrap over rounds.",
-        "Forward: the loss of a batch without gradients. Decoding step: one token of each "
-        "sequence, whose other tokens are in the cache.",
+        f"{_CLOCKS[found.clock]} are medians over rounds. Ratios are medians of the ratios within "
+        "a round, with the 95% interval of a bootstrap over rounds.",
         f"Bound: the least ratio of a training step at the speed measured beside it: products at "
         f"{with_prefix(rates.flops_per_s)}FLOP/s, additions of activations at "
         f"{with_prefix(rates.bytes_per_s)}B/s.",
-    )
+    ]
+    if "forward" in found.base.seconds:
+        notes.append("Forward: the loss of a batch without gradients.")
+    if "decoding" in found.base.seconds:
+        notes.append("Decoding step: one token of each sequence, the others being in the cache.")
+    return tuple(notes)
 
 
 def save_rounds(found: Bench, path: Path) -> None:
@@ -79,6 +83,7 @@ def save_rounds(found: Bench, path: Path) -> None:
     document = {
         "device": found.device,
         "batch": found.batch,
+        "clock": found.clock,
         "flops_per_s": found.rates.flops_per_s,
         "bytes_per_s": found.rates.bytes_per_s,
         "configurations": {

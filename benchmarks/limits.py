@@ -1,0 +1,46 @@
+"""Training steps of connections against plain, with the ratios that they should not exceed."""
+
+from collections.abc import Mapping, Sequence
+
+from residual_lab.costs.arguments import Arguments
+from residual_lab.costs.bench import Bench, bench
+from residual_lab.costs.bench_table import bench_table
+from residual_lab.tables import render
+
+OPTIONS = ("batch", "rounds", "clock", "format", "out")
+
+
+def against_limits(
+    limits: Mapping[str, float], shape: Sequence[str], arguments: Sequence[str], batch: int
+) -> int:
+    """Bench ``residual=plain`` and the keys of ``limits``; print the table and what is exceeded.
+
+    A key is the choice of a residual, with further overrides after it where there are some:
+    ``dca_k residual.k=2``. A limit is met or exceeded where the whole interval lies on its side.
+    Returns 1 where one is exceeded, otherwise 0.
+    """
+    asked = Arguments.of([*shape, *arguments], OPTIONS)
+    size = asked.whole_number("batch", batch)
+    rounds = asked.whole_number("rounds", 20, least=2)
+    assert size is not None and rounds is not None
+    configurations = {}
+    for name in ("plain", *limits):
+        overrides = (*asked.overrides, *f"residual={name}".split())
+        (configurations[name],) = Arguments({}, overrides).configurations(size).values()
+    clock = asked.options.get("clock", "wall")
+    found = bench(configurations, size, rounds, ("training",), clock)
+    render(bench_table(found), asked.options.get("format"), asked.options.get("out"))
+    print()
+    return max([_judge(found, name, limit) for name, limit in limits.items()])
+
+
+def _judge(found: Bench, name: str, limit: float) -> int:
+    result = found.ratio(name, "training")
+    assert result is not None
+    exceeded = result.low > limit
+    verdict = "exceeded" if exceeded else "met" if result.high <= limit else "not decided"
+    print(
+        f"{name}: {result.median:.3f} [{result.low:.3f}, {result.high:.3f}], "
+        f"limit {limit:.2f} {verdict}, bound {found.bound(name):.3f}"
+    )
+    return int(exceeded)
