@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from benchmarks.dca_package import connection_like, layers_of, package_model
 from residual_lab import build_model
 from residual_lab.errors import ConfigError
 from residual_lab.models import Decoder
 from residual_lab.residuals.deepcrossattention import DCA, GRN
-from residual_lab.residuals.depth_schedule import Sum
 from tests.residuals.conftest import configuration, saved_units
 from tests.residuals.reference import check_against, count, toy_layers
 
@@ -200,41 +200,19 @@ def test_inference_holds_k_plus_two_activations(k: int) -> None:
 
 
 def test_published_package() -> None:
-    """The package's model of three layers around its own attention and MLP.
+    """The package's model of three layers, and its own attentions and MLPs carried by ours.
 
     It differs from the paper in an RMS norm before w, taken out here, in starting w at N(0, 0.01),
     and in keeping the first and the last k outputs, k large enough here to be all of them; w is
     D×1 there.
     """
-    package = pytest.importorskip("deep_cross_attention.dca_gpt")
+    pytest.importorskip("deep_cross_attention")
     torch.manual_seed(0)
-    theirs = package.DCAGPT(num_tokens=31, dim=24, depth=3, past_layers_k=4, dim_head=8, heads=2)
-    theirs = theirs.double()
-    connection = DCA(3, 24, dynamic_weights="per_grn").double()
-    grns = [*(block.qkv_grn for block in theirs.dca_blocks), theirs.final_grn]
-    with torch.no_grad():
-        for step, grn in enumerate(grns):
-            grn.to_aggregate[0] = nn.Identity()
-            grn.bias.normal_()
-            grn.to_aggregate[1].weight.normal_()
-            for output in range(grn.num_outputs):
-                number = connection.schedule.numbers[Sum(step, output)]
-                connection.w[number] = grn.to_aggregate[1].weight[output]
-                for source in range(step + 1):
-                    place = connection.schedule.index(source, step, output)
-                    connection.b[place] = grn.bias[output, source]
-
-    def layer_of(block: Any) -> Callable[..., Tensor]:
-        def layer(x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            a = block.attn(q, k, v)
-            return a + block.ff(block.pre_ff_norm(x + a))
-
-        return layer
-
+    theirs = package_model(layers=3, width=24, heads=2).double()
+    connection = connection_like(theirs)
     tokens = torch.randint(31, (2, 8))
-    mixed = connection(theirs.token_emb(tokens), [layer_of(block) for block in theirs.dca_blocks])
-    mine = theirs.to_logits(theirs.norm(mixed))
-    expected = theirs(tokens)
+    mixed = connection(theirs.token_emb(tokens), layers_of(theirs))
+    mine, expected = theirs.to_logits(theirs.norm(mixed)), theirs(tokens)
     torch.testing.assert_close(mine, expected, rtol=1e-10, atol=1e-10)
     grn = theirs.dca_blocks[1].qkv_grn
     base = [theirs.token_emb.weight, *theirs.dca_blocks[0].ff.parameters()]
