@@ -53,11 +53,11 @@ class AltUp(Connection):
 
     def forward(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
         blocks = expand(x, self.k)
+        own = torch.eye(self.k, dtype=self.p.dtype, device=self.p.device)  # δ
         for layer, j, p, g in zip(
             layers, self.active, self.p.unbind(0), self.g.unbind(0), strict=True
         ):
-            active = torch.nn.functional.one_hot(torch.tensor(j, device=x.device), self.k)
-            linear = p + torch.outer(g, active - p[j])  # from x to x', but for f
+            linear = p + torch.outer(g, own[j] - p[j])  # from x to x', but for f
             f = layer(blocks[j])
             blocks = mix(static(linear.T, x.ndim), blocks) + static(g, x.ndim) * f
         return reduce(blocks, self.reduce)

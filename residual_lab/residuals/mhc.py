@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch.autograd.function import once_differentiable
 
 from residual_lab.residuals.connection import Connection, Layer
 from residual_lab.residuals.streams import Reduce, expand, mix, reduce
@@ -92,10 +92,7 @@ class ManifoldHyperConnections(Connection):
         )  # meta tensors ask for it
         logits = torch.addcmul(b, alphas, p.to(b.dtype)).mT  # (n² + 2n, tokens)
         pre, post, res = logits.unflatten(1, streams.shape[1:-1])[..., None].split([n, n, n * n])
-        logits = res.unflatten(0, (n, n))
-        H_res = checkpoint(
-            sinkhorn, logits, self.iterations, use_reentrant=False, preserve_rng_state=False
-        )
+        H_res = sinkhorn(res.unflatten(0, (n, n)), self.iterations)
         return torch.sigmoid(pre)[:, None], 2 * torch.sigmoid(post), H_res.transpose(0, 1)
 
 
@@ -107,11 +104,53 @@ def _inverse_rms(tokens: Tensor, epsilon: float = 1e-6) -> Tensor:
 def sinkhorn(logits: Tensor, iterations: int) -> Tensor:
     """Return the doubly stochastic matrices of exp(logits), matrices in the first two dimensions.
 
-    Rows sum to 1, columns to 1 as far as ``iterations`` bring them; at least in float32.
+    Rows sum to 1, columns to 1 as far as ``iterations`` bring them; at least in float32. The
+    logits alone are kept: backward goes through the iterations again.
     """
     wide = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
-    log = wide
-    for _ in range(iterations):
-        log = log - torch.logsumexp(log, 0, keepdim=True)
-        log = log - torch.logsumexp(log, 1, keepdim=True)
-    return log.exp().to(logits.dtype)
+    if torch.compiler.is_compiling():
+        return _iterate(_exponential(wide), iterations)[-1].to(logits.dtype)
+    matrix: Tensor = _Sinkhorn.apply(wide, iterations)
+    return matrix.to(logits.dtype)
+
+
+def _exponential(logits: Tensor) -> Tensor:
+    """Return exp(logits) with its columns scaled, as they will be anyway, to a largest entry of 1.
+
+    No entry is so small that a row of such could not be divided by its sum.
+    """
+    return (logits - logits.amax(0, keepdim=True).detach()).exp().clamp_min(1e-30)
+
+
+def _iterate(matrix: Tensor, iterations: int) -> list[Tensor]:
+    """Return the matrices after each division, by the sums of columns and of rows in turn."""
+    steps = []
+    for step in range(2 * iterations):
+        matrix = matrix / matrix.sum(step % 2, keepdim=True)
+        steps.append(matrix)
+    return steps
+
+
+class _Sinkhorn(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, iterations: int) -> Tensor:
+        ctx.save_for_backward(logits)
+        ctx.iterations = iterations
+        matrix = _exponential(logits)
+        for step in range(2 * iterations):
+            matrix /= matrix.sum(step % 2, keepdim=True)
+        return matrix
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """For y = m / Σm:  ∂m = (∂y − Σ ∂y·y) / Σm."""
+        (logits,) = ctx.saved_tensors
+        start = _exponential(logits)
+        steps = _iterate(start, ctx.iterations)
+        before = [start, *steps[:-1]]
+        for step, (m, y) in reversed(list(enumerate(zip(before, steps, strict=True)))):
+            dim = step % 2
+            inner = (gradient * y).sum(dim, keepdim=True)
+            gradient = (gradient - inner) / m.sum(dim, keepdim=True)
+        return gradient * start, None

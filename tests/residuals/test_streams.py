@@ -150,6 +150,13 @@ def test_sinkhorn_is_doubly_stochastic() -> None:
     )
 
 
+def test_sinkhorn_has_its_own_gradient() -> None:
+    logits = torch.randn(3, 3, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: sinkhorn(x, 5), logits)
+    huge = torch.tensor([[900.0, 0.0], [0.0, -900.0]], requires_grad=True)  # exp overflows
+    assert torch.allclose(sinkhorn(huge, 20), torch.full((2, 2), 0.5))  # since 900 − 900 = 0 + 0
+
+
 def test_every_logit_of_mhc_learns(tiny: Build, tokens_BT: Tensor) -> None:
     """At 0 and −8 with a temperature of 0.05 the off-diagonal logits of H_res never move."""
     model = tiny("residual=mhc")
