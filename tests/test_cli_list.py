@@ -23,7 +23,7 @@ def test_every_file_of_a_group_is_listed_with_a_description(
     rows = listed(capsys, kind)
     files = {file.stem for file in (conf_directory() / group).glob("*.yaml")}
     assert files and {row["name"] for row in rows} == files
-    assert all(row["what"] for row in rows)
+    assert all(row["formula" if kind == "residuals" else "what"] for row in rows)
 
 
 def test_without_a_kind_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,9 +32,21 @@ def test_without_a_kind_all_are_listed(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_residuals_say_what_their_docstrings_say(capsys: pytest.CaptureFixture[str]) -> None:
     (plain,) = [row for row in listed(capsys, "residuals") if row["name"] == "plain"]
-    assert plain["formula"] == "x' = x + f(x)"
+    assert plain["formula"] == plain["equations"] == "x' = x + f(x)"
     assert "arXiv 1603.05027" in plain["paper"]
     assert (plain["parameters"], plain["plain_at"]) == ("0", "always")
+
+
+def test_one_residual_is_read_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "laurel_rw"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith("x' = α·f(x) + β·x")
+    assert "bound, alpha, beta" in page and "eq. 1-6" in page
+
+
+def test_a_terminal_gets_what_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "residuals"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) < 150
 
 
 SOURCE = '''
@@ -64,8 +76,8 @@ def test_a_users_residual_is_read_and_not_run(
     (tmp_path / "residual/mine.yaml").write_text(yaml)
     rows = listed(capsys, "residuals", "--config-dir", str(tmp_path))
     (mine,) = [row for row in rows if row["name"] == "mine"]
-    assert mine["what"] == "Mine."
-    assert mine["formula"] == "x' = x\n   + f(x)"
+    assert mine["formula"] == "Mine."
+    assert mine["equations"] == "x' = x\n   + f(x)"
     assert mine["paper"] == "Somebody 2030, page 3"
     assert mine["parameters"] == "2"
     assert "plain" in {row["name"] for row in rows}

@@ -26,13 +26,17 @@ KINDS = {
     "debug": "debug",
 }
 
+FITTING = ("name", "formula", "added_parameters", "kept_activations", "from")  # in a terminal
+
 USAGE = f"""\
 usage: residual-lab list [KIND] [--config-dir DIR] [format=FORMAT] [out=PATH]
        residual-lab list residuals model=MODEL [KEY=VALUE...]
+       residual-lab list NAME
 
 What there is to choose from, of one kind or of all. With a model, or other overrides of the
 configuration, residuals show what each adds to it: parameters, counted, and what it keeps of
-the forward pass for the backward pass.
+the forward pass for the backward pass. With a format also the closed form of its parameters, the
+setting at which it is plain, and the paper. With the NAME of a residual, all that its page says.
 
 KIND      {", ".join(KINDS)}
 FORMAT    rich (default), md, csv, latex, json
@@ -46,6 +50,9 @@ def main(arguments: list[str]) -> int:
         print(USAGE)
         return 0
     kinds, folders, options, overrides = _arguments(arguments)
+    if len(kinds) == 1 and (file := _residual(kinds[0], folders)) is not None:
+        print(f"{describe(file)}\n\n{_docstring(*_class_of(file)) or file}")
+        return 0
     for kind in kinds:
         if kind not in KINDS:
             choices = ", ".join(KINDS)
@@ -58,8 +65,14 @@ def main(arguments: list[str]) -> int:
         table = table_of(kinds[0], folders)
     else:
         table = _overview(kinds or list(KINDS), folders)
+    if not options and table.title == "residuals":  # what fits a terminal
+        table = table.select(*FITTING)
     render(table, options.get("format"), options.get("out"))
     return 0
+
+
+def _residual(name: str, folders: list[Path]) -> Path | None:
+    return next((file for file in _choices("residuals", folders) if file.stem == name), None)
 
 
 def _arguments(
@@ -104,15 +117,20 @@ def _residuals(folders: list[Path], costs: "_Costs | None" = None) -> Table:
     for file in _choices("residuals", folders):
         facts = connection_facts(_connection(file))
         counted, problem = costs.of(file.stem) if costs is not None else ([], None)
-        texts = [facts.get(name, "") for name in ("formula", "parameters", "identity", "paper")]
-        rows.append([Cell(t, t) for t in (file.stem, describe(file))] + counted)
-        rows[-1] += [Cell(text, text) for text in texts]
+        texts = [facts.get(name, "") for name in ("parameters", "identity", "formula", "paper")]
+        formula, _, origin = describe(file).partition("   (")
+        rows.append([Cell(t, t) for t in (file.stem, formula)] + counted)
+        rows[-1] += [Cell(text, text) for text in (origin.removesuffix(")"), *texts)]
         problems += [problem] if problem else []
     counted_columns = _Costs.COLUMNS if costs is not None else ()
-    stated = ("Name", "What", "Formula", "Parameters", "Plain at", "Paper")
+    stated = ("Name", "Formula", "From", "Parameters", "Plain at", "Equations", "Paper")
     columns = [Column("_".join(title.lower().split()), title) for title in stated]
     columns[2:2] = counted_columns
-    notes = ["use: residual=NAME", *(costs.notes if costs is not None else ()), *problems]
+    notes = [
+        "use: residual=NAME; read one: residual-lab list NAME",
+        *(costs.notes if costs is not None else ()),
+        *problems,
+    ]
     return Table("residuals", tuple(columns), tuple(map(tuple, rows)), tuple(notes))
 
 
@@ -171,6 +189,11 @@ def describe(file: Path) -> str:
 def _connection(file: Path) -> str:
     plain: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
     return str(plain.get("connection", "")) if isinstance(plain, dict) else ""
+
+
+def _class_of(file: Path) -> tuple[str, str]:
+    module, _, class_name = _connection(file).rpartition(":")
+    return module, class_name
 
 
 def connection_facts(spec: str) -> dict[str, str]:

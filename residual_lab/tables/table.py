@@ -64,3 +64,10 @@ class Table:
         """The cells under the heading ``key``, from top to bottom."""
         index = [column.key for column in self.columns].index(key)
         return [row[index] for row in self.rows]
+
+    def select(self, *keys: str) -> "Table":
+        """The same table with the columns ``keys`` alone, those of them that it has."""
+        kept = [n for n, column in enumerate(self.columns) if column.key in keys]
+        columns = tuple(self.columns[n] for n in kept)
+        rows = tuple(tuple(row[n] for n in kept) for row in self.rows)
+        return Table(self.title, columns, rows, self.notes)
