@@ -75,6 +75,10 @@ def test_against_plain_sums(kind: str, chunk: int, monkeypatch: pytest.MonkeyPat
     inputs = [x, b] if w is None else [x, b, w]
     found, expected = run(schedule, b, w, relu, x), reference(b, w, relu, x)
     torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-12)
+    with monkeypatch.context() as compiling:
+        compiling.setattr(torch.compiler, "is_compiling", lambda: True)
+        plain = run(schedule, b, w, relu, x)
+    torch.testing.assert_close(plain, expected, rtol=1e-11, atol=1e-12)
     weight = torch.randn_like(x)
     pairs = zip(
         torch.autograd.grad((found * weight).sum(), inputs),
