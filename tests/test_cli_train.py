@@ -1,5 +1,6 @@
 """``residual-lab train``: one run, dispatched to a process of its own."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,14 @@ def test_failed_and_unfinished_runs_are_executed_again(
     assert len(runs.executed) == 3 and len(set(runs.executed)) == 1
 
 
+def test_a_refused_run_did_not_fail(runs: FakeRuns, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its process has said why, such as that another holds the run: F5."""
+    runs.ending = (2, None)
+    assert main(["train", *TINY]) == 2
+    (path,) = runs.executed
+    assert capsys.readouterr().err == f"refused: {path}\n"
+
+
 @pytest.mark.parametrize("mode", [[], ["-m"]])
 def test_a_bad_configuration_writes_nothing(
     runs: FakeRuns, mode: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -101,6 +110,8 @@ def test_a_bad_configuration_writes_nothing(
 def test_hydras_views_of_the_configuration(
     runs: FakeRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
     assert main(["train", "--cfg", "job", "-p", "optim", "optim.lr=0.5"]) == 0
     assert "lr: 0.5\n" in capsys.readouterr().out
     assert main(["train", "--info", "defaults-tree"]) == 0
@@ -108,6 +119,7 @@ def test_hydras_views_of_the_configuration(
     assert main(["train", "--cfg", "job", "residual=absent"]) == 2
     assert capsys.readouterr().err.startswith("residual=absent: no such choice")
     assert runs.executed == [] and names(tmp_path) == []
+    assert (root.handlers, root.level) == (handlers, level)
 
 
 def test_help_lists_the_groups(capsys: pytest.CaptureFixture[str]) -> None:

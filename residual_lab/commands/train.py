@@ -8,7 +8,7 @@ from residual_lab.config.composition import compose_with, conf_directory, starte
 from residual_lab.config.overrides import refused
 from residual_lab.config.schema import Config
 from residual_lab.errors import ConfigError
-from residual_lab.launch import DIVERGED, FINISHED, execute
+from residual_lab.launch import DIVERGED, FAILED, FINISHED, REFUSED, execute
 from residual_lab.run_directory import RunDirectory
 
 DESCRIPTION = """\
@@ -50,8 +50,10 @@ def train(config: Config) -> int:
         _summary(run.path)
     elif exit_status > 128:
         print(f"unfinished: {run.path}; the same command resumes it", file=sys.stderr)
+    elif exit_status == REFUSED:  # the run has said why
+        print(f"refused: {run.path}", file=sys.stderr)
     else:
-        problem = (run.result or {}).get("error") if exit_status == 1 else None
+        problem = (run.result or {}).get("error") if exit_status == FAILED else None
         print(f"failed: {run.path}{f': {problem}' if problem else ''}", file=sys.stderr)
     return exit_status
 

@@ -1,5 +1,6 @@
 """From overrides to a validated configuration: Hydra composes, pydantic checks."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,9 +56,24 @@ def started_hydra(config_dir: str | Path | None = None) -> Iterator["Hydra"]:
         if not folder.is_dir():
             raise ConfigError(f"--config-dir={config_dir}: there is no folder {folder}")
         path.prepend("command-line", f"file://{folder}", anchor="schema")
-    with initialize_config_dir(own, job_name="residual-lab", version_base="1.3"):
+    with (
+        _logging_put_back(),
+        initialize_config_dir(own, job_name="residual-lab", version_base="1.3"),
+    ):
         GlobalHydra.instance().clear()
         yield Hydra.create_main_hydra2("residual-lab", path)
+
+
+@contextmanager
+def _logging_put_back() -> Iterator[None]:
+    """Hydra's ``--info`` gives the root logger a handler, and lets everything through."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 def compose_with(hydra: "Hydra", overrides: Sequence[str], config_name: str = "config") -> Config:
