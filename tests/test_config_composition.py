@@ -39,16 +39,23 @@ def test_derived_numbers() -> None:
 
 
 def test_seed_0_is_a_seed() -> None:
+    """F15: 0 is kept as 0."""
     assert compose(["seed=0"]).seed == 0
 
 
 def test_paths_are_absolute_whatever_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """F11: what was relative where the command was given works from any other folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text").mkdir()
-    config = compose(["run.dir=here", "data.cache_dir=../c", "data.source=files", "data.path=text"])
+    (tmp_path / "mine.py").write_text(
+        "from residual_lab.residuals import Connection\nclass Mine(Connection): ...\n"
+    )
+    overrides = ["run.dir=here", "data.cache_dir=../c", "data.source=files", "data.path=text"]
+    config = compose([*overrides, "residual.connection=mine.py:Mine"])
     assert config.run.dir == str(tmp_path / "here")
+    assert config.residual.connection == f"{tmp_path / 'mine.py'}:Mine"
     assert config.data.path == str(tmp_path / "text")
     assert config.data.cache_dir is not None and Path(config.data.cache_dir).is_absolute()
 

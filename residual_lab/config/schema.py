@@ -83,6 +83,12 @@ class ResidualConfig(BaseModel):
     )
     granularity: Literal["layer", "branch"] = "layer"
 
+    @field_validator("connection", mode="after")
+    @classmethod
+    def _absolute_file(cls, value: str) -> str:
+        module, colon, name = value.rpartition(":")
+        return f"{absolute(module)}:{name}" if colon and module.endswith(".py") else value
+
     @property
     def options(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
