@@ -51,6 +51,7 @@ def test_a_users_groups(tmp_path: Path) -> None:
 
 
 def test_scripts(capsys: pytest.CaptureFixture[str]) -> None:
+    """F14: every shell, and what to do where the lab is started with ``python -m``."""
     for shell in ("bash", "zsh", "fish"):
         assert main(["completion", shell]) == 0
         assert "residual-lab completion --line" in capsys.readouterr().out

@@ -1,5 +1,6 @@
 """The command line's front door: help, unknown commands, and the ways to start it."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from residual_lab.cli import COMMANDS, main
+
+from .test_sweeps_real import TINY, write_corpus
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 STARTS = {
@@ -42,6 +45,24 @@ def test_every_start_works_from_any_folder(way: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("way", STARTS)
+def test_every_start_trains_in_two_processes(way: str, tmp_path: Path) -> None:
+    """F3: Lightning starts the second process with a command line that nobody has edited.
+
+    F2: the two leave one run directory and nothing else in the current folder.
+    """
+    write_corpus(tmp_path)
+    command = [*STARTS[way], "train", "hardware=cpu_ddp", *TINY]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"text", "cache", "runs"}
+    (run,) = (tmp_path / "runs").iterdir()
+    result = json.loads((run / "result.json").read_text())
+    assert result["status"] == "finished" and result["device"].startswith("2 × ")
+    assert "[process 1]" in (run / "log.txt").read_text()
+
+
 HEAVY = """
 import sys
 from residual_lab.cli import main
@@ -57,6 +78,7 @@ sys.exit(f"imported: {heavy}" if heavy else 0)
 
 
 def test_help_and_listing_import_nothing_heavy() -> None:
+    """F14: so they take a fraction of a second."""
     done = subprocess.run([sys.executable, "-c", HEAVY], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

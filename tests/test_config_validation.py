@@ -80,6 +80,7 @@ ONE_PROBLEM = [
 
 @pytest.mark.parametrize(("overrides", "start", "parts"), ONE_PROBLEM)
 def test_one_problem_one_line(overrides: str, start: str, parts: list[str]) -> None:
+    """F35: keys mistyped with and without a +, wrong types and wrong values."""
     given = [overrides] if overrides == "a b=c" else overrides.split()
     (line,) = problems(given)
     assert line.startswith(start)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -33,6 +34,14 @@ def test_whatever_make_setup_installs_is_pinned_within_its_bounds() -> None:
         assert version.local is None
 
 
+def test_python_3_14_is_refused_while_hydras_help_crashes_there() -> None:
+    """F13: pip refuses to install there; test_make_refuses_other_pythons is about make."""
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    allowed = SpecifierSet(project["requires-python"])
+    wanted = {"3.10.18": False, "3.11.0": True, "3.12.9": True, "3.13.5": True, "3.14.0": False}
+    assert {version: version in allowed for version in wanted} == wanted
+
+
 def test_make_explains_its_targets() -> None:
     done = subprocess.run(["make"], cwd=CHECKOUT, capture_output=True, text=True)
     described = {line.split()[1] for line in done.stdout.splitlines() if line.split()[2:]}
@@ -40,9 +49,11 @@ def test_make_explains_its_targets() -> None:
     assert done.returncode == 0
 
 
-def test_make_refuses_other_pythons_in_one_line(tmp_path: Path) -> None:
-    old = tmp_path / "python3.10"
-    code = "import sys; sys.version_info = (3, 10); exec(sys.argv[1])"
+@pytest.mark.parametrize("minor", [10, 14])
+def test_make_refuses_other_pythons_in_one_line(minor: int, tmp_path: Path) -> None:
+    """F13."""
+    old = tmp_path / f"python3.{minor}"
+    code = f"import sys; sys.version_info = (3, {minor}); exec(sys.argv[1])"
     old.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{code}" "$2"\n')
     old.chmod(0o755)
     makefile = CHECKOUT / "Makefile"
@@ -56,12 +67,14 @@ def test_make_refuses_other_pythons_in_one_line(tmp_path: Path) -> None:
     )
     assert done.returncode != 0
     first = done.stderr.splitlines()[0]
-    assert first.startswith("Python 3.11, 3.12 or 3.13 is needed, ") and "is 3.10" in first
+    assert first.startswith("Python 3.11, 3.12 or 3.13 is needed, ") and f"is 3.{minor}" in first
     assert not (tmp_path / ".venv").exists()
 
 
 @pytest.mark.slow
 def test_the_wheel_works_installed_elsewhere(tmp_path: Path) -> None:
+    """F4: the console script of an installed wheel finds its configurations from any folder."""
+
     def run(*command: str | Path) -> str:
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -71,11 +71,13 @@ def test_create_writes_the_whole_configuration_under_its_name(config: Config) ->
 
 
 def test_seeds_never_share_a_directory(tmp_path: Path) -> None:
+    """F24: so no seed resumes from another's checkpoint."""
     paths = {RunDirectory.path_of(compose([f"seed={s}", f"run.dir={tmp_path}"])) for s in range(3)}
     assert len(paths) == 3
 
 
 def test_many_may_create_the_same_directory_at_once(config: Config) -> None:
+    """F5: one whole directory, however many start in the same moment."""
     with ThreadPoolExecutor(8) as pool:
         runs = list(pool.map(lambda _: RunDirectory.create(config), range(16)))
     assert len({run.path for run in runs}) == 1
@@ -143,6 +145,7 @@ with RunDirectory.open(sys.argv[1]).lock():
 
 
 def test_a_lock_keeps_others_out_and_dies_with_its_holder(config: Config) -> None:
+    """F5: of two that start the same run, one runs and the other is refused."""
     run = RunDirectory.create(config)
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(run.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

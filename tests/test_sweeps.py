@@ -54,6 +54,7 @@ def results(folder: Path) -> list[str]:
 def test_one_tree_and_one_result_a_job(
     runs: FakeRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """F1: test_sweeps_real.py has it with jobs of two processes."""
     assert main(SWEEP) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
     made = sorted(path.name for path in (tmp_path / "runs").iterdir() if path.name != "sweeps")
@@ -78,6 +79,7 @@ def test_runs_of_a_sweep_share_a_group_that_is_the_sweeps_id(
 
 
 def test_again_does_only_what_is_missing(runs: FakeRuns, tmp_path: Path) -> None:
+    """F8: what is finished is skipped, also by a larger sweep."""
     main(SWEEP)
     assert main(SWEEP) == 0
     assert len(runs.executed) == 2
@@ -97,6 +99,7 @@ def fail_laurel(run: RunDirectory) -> int:
 def test_a_failure_stops_no_other_and_is_reported_twice(
     runs: FakeRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """F7: at once, and with the others at the end."""
     runs.ending = fail_laurel
     assert main(["train", "-m", "residual=laurel_rw,plain", "budget.tokens=4096"]) == 1
     captured = capsys.readouterr()
@@ -107,6 +110,7 @@ def test_a_failure_stops_no_other_and_is_reported_twice(
 
 
 def test_fail_fast(runs: FakeRuns) -> None:
+    """F7: where it is asked for, the first failure stops the sweep."""
     runs.ending = fail_laurel
     command = ["train", "-m", "residual=laurel_rw,plain", "budget.tokens=4096"]
     assert main([*command, "run.fail_fast=true"]) == 1
@@ -130,6 +134,8 @@ def test_diverged(runs: FakeRuns) -> None:
 def test_interrupted_and_gone_on_with(
     runs: FakeRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """F8: the same command runs what was stopped and what had not begun."""
+
     def interrupt(run: RunDirectory) -> int:
         if run.config.seed == 0:
             return FakeRuns.finish(run)
@@ -213,6 +219,8 @@ def test_the_commands_of_the_documentation_are_valid(overrides: list[str], tmp_p
 
 
 def test_one_gpu_for_each_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F9: jobs side by side hold different GPUs, and give them back."""
+
     def seen(environment: dict[str, str] | None) -> str | None:
         return None if environment is None else environment["CUDA_VISIBLE_DEVICES"]
 

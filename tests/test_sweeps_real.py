@@ -1,5 +1,6 @@
 """Sweeps that really train, a tiny model on a tiny corpus, in the processes that users get."""
 
+import os
 import re
 from pathlib import Path
 
@@ -27,13 +28,18 @@ class Broken(Connection):
 FAILURE = r"(?m)^failed: \S+broken\S+: RuntimeError: broken on purpose$"
 
 
+def write_corpus(folder: Path) -> None:
+    """What ``data.path=text`` of TINY names, in ``folder``."""
+    (folder / "text").mkdir()
+    for number in range(60):
+        words = " ".join(f"word{(number * i) % 97}" for i in range(80))
+        (folder / f"text/{number}.txt").write_text(f"{number} {words}\n")
+
+
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder: a corpus, and a connection that fails."""
-    (tmp_path / "text").mkdir()
-    for number in range(60):
-        words = " ".join(f"word{(number * i) % 97}" for i in range(80))
-        (tmp_path / f"text/{number}.txt").write_text(f"{number} {words}\n")
+    write_corpus(tmp_path)
     (tmp_path / "own/residual").mkdir(parents=True)
     (tmp_path / "own/broken.py").write_text(BROKEN)
     spec = f"{tmp_path}/own/broken.py:Broken"
@@ -52,11 +58,15 @@ def statuses(folder: Path) -> dict[str, str]:
 
 
 def test_one_failing_job_among_good_ones(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """F7: its traceback is in its log, the others go on. F20: each has a process of its own."""
     assert train("residual=broken,plain", "hardware=cpu") == 1
     printed = capfd.readouterr()
     assert statuses(folder) == {"broken-0": "failed", "plain-0": "finished"}
     (log,) = folder.glob("runs/*broken*/log.txt")
     assert "Traceback" in log.read_text() and "broken on purpose" in log.read_text()
+    logs = [log.read_text() for log in folder.glob("runs/*/log.txt")]
+    processes = {re.findall(r"in process (\d+)", log)[0] for log in logs}
+    assert len(processes) == 2 and str(os.getpid()) not in processes
     assert len(re.findall(FAILURE, printed.err)) == 2  # at once, and at the end
     assert "1 of 2 runs finished" in printed.out
     assert re.search(r"(?m)^broken +0 of 1: 1 failed", printed.out)  # the table's row
@@ -88,6 +98,7 @@ def test_launchers(launcher: list[str], folder: Path, capfd: pytest.CaptureFixtu
 @pytest.mark.slow
 @pytest.mark.parametrize("hardware", ["cpu_ddp", "cpu_fsdp"])
 def test_jobs_of_two_processes_make_one_tree(hardware: str, folder: Path) -> None:
+    """F1: the second process of a job does not run the sweep once more."""
     assert train("residual=plain,laurel_rw", f"hardware={hardware}") == 0
     assert statuses(folder) == {"plain-0": "finished", "laurel_rw-0": "finished"}
     assert len(list((folder / "runs").iterdir())) == 3  # two runs and sweeps/

@@ -1,6 +1,8 @@
 """What a run trains on, how often it validates, and what changes nothing."""
 
 import math
+from itertools import pairwise
+from statistics import median
 
 import pytest
 import torch
@@ -30,6 +32,23 @@ def test_everything_counts_optimizer_steps(lab: Lab) -> None:
     assert all(row["tokens"] == row["step"] * 128 for row in read_metrics(run.metrics))
     assert run.result is not None
     assert run.result["tokens"] == 10 * 128
+
+
+def test_tokens_per_second_of_a_window_are_its_tokens_over_its_seconds(lab: Lab) -> None:
+    """F22: whole steps, not micro-batches; the windows are of one step and of two."""
+    options = ["hardware.accumulate=4", "budget.steps=10", "evaluation.every_steps=3"]
+    rows = [r for r in read_metrics(lab.trained(*options).metrics) if "train_loss" in r]
+    timed = [pair for pair in pairwise(rows) if pair[1]["tokens_per_s"] is not None]
+    assert {now["step"] - before["step"] for before, now in timed} == {1, 2}
+    ratios = [
+        now["tokens_per_s"]
+        * (now["seconds"] - before["seconds"])
+        / (now["tokens"] - before["tokens"])
+        for before, now in timed
+    ]
+    # The clock also runs while a row is written, between two windows.
+    assert min(ratios) > 0.999
+    assert median(ratios) < 1.5
 
 
 def test_accumulation_changes_no_loss(lab: Lab) -> None:
