@@ -184,9 +184,10 @@ def test_bfloat16_throughout(name: str, tiny: Build, tokens_BT: Tensor) -> None:
 @pytest.mark.slow
 @every
 def test_compiled_equals_eager(name: str, tiny: Build, tokens_BT: Tensor) -> None:
-    """To the rounding of the rotary angles, which are float32 and compiled too."""
+    """To float64 rounding; with learned positions, since rotary angles are float32."""
     torch._dynamo.reset()  # it gives up after so many recompilations of one function
-    model = jiggle(tiny(f"residual={name}")).eval()
+    learned = ("model.positions=learned", "model.max_sequence_length=9")
+    model = jiggle(tiny(f"residual={name}", *learned)).eval()
     expected = gradients(model, tokens_BT)
     keys = list(model.state_dict())
     compiled = torch.compile(model.loss, fullgraph=True)
@@ -195,4 +196,4 @@ def test_compiled_equals_eager(name: str, tiny: Build, tokens_BT: Tensor) -> Non
     assert list(model.state_dict()) == keys
     for key, parameter in model.named_parameters():
         assert parameter.grad is not None
-        torch.testing.assert_close(parameter.grad, expected[key], rtol=1e-6, atol=1e-10)
+        torch.testing.assert_close(parameter.grad, expected[key], rtol=1e-8, atol=1e-12)
