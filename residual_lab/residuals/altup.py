@@ -59,5 +59,5 @@ class AltUp(Connection):
         ):
             linear = p + torch.outer(g, own[j] - p[j])  # from x to x', but for f
             f = layer(blocks[j])
-            blocks = mix(static(linear.T, x.ndim), blocks) + static(g, x.ndim) * f
+            blocks = mix(static(linear.T, x.ndim), blocks, static(g, x.ndim), f)
         return reduce(blocks, self.reduce)

@@ -67,7 +67,7 @@ class FracConnections(Connection):
                 delta, delta_b = dynamic(fractions, self.bounded)
                 Y, A, b = Y + delta[:, : self.m], A + delta[:, self.m :], b + delta_b
             f = self._split(layer(_join(mix(Y, fractions))))
-            fractions = mix(A, fractions) + b * f
+            fractions = mix(A, fractions, b, f)
         return _join(fractions)
 
     def _split(self, x: Tensor) -> Tensor:

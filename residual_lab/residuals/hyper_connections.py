@@ -88,7 +88,7 @@ class HyperConnections(Connection):
                 delta_A, delta_B = dynamic(streams, self.bounded)
                 A_m, A_r, B = A_m + delta_A[:, :1], A_r + delta_A[:, 1:], B + delta_B
             f = layer(mix(A_m, streams)[0])
-            streams = mix(A_r, streams) + B * f
+            streams = mix(A_r, streams, B, f)
         return reduce(streams, self.reduce)
 
     def _weights(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:

@@ -76,7 +76,7 @@ class ManifoldHyperConnections(Connection):
         maps = zip(self.phi.unbind(0), self.alpha.unbind(0), self.b.unbind(0), strict=True)
         for layer, (phi, alpha, b) in zip(layers, maps, strict=True):
             H_pre, H_post, H_res = self._weights(streams, phi, alpha, b)
-            streams = mix(H_res, streams) + H_post * layer(mix(H_pre, streams)[0])
+            streams = mix(H_res, streams, H_post, layer(mix(H_pre, streams)[0]))
         return reduce(streams, self.reduce)
 
     def _weights(
