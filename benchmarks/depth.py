@@ -12,6 +12,7 @@ import math
 import sys
 from collections.abc import Sequence
 from statistics import median
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -86,11 +87,12 @@ def draw(found: dict[int, Bench], path: str) -> None:
     figure = Figure(figsize=(7, 3), layout="constrained")
     steps, added = figure.subplots(1, 2)
     names = list(next(iter(found.values())).measurements)
-    for name, marker in zip(names, "os^DvPX*", strict=False):
+    for number, name in enumerate(names):
+        look: Any = {"marker": "os^DvPX*"[number % 8], "color": f"C{number % 10}"}
         times = [median(one.measurements[name].seconds["training"]) for one in found.values()]
-        steps.plot(list(found), times, marker=marker, label=name)
+        steps.plot(list(found), times, label=name, **look)
         if name != names[0]:
-            added.plot(list(found), added_seconds(found, name), marker=marker, label=name)
+            added.plot(list(found), added_seconds(found, name), **look)
     steps.set(xlabel="layers", ylabel="training step [s]", xlim=0, ylim=0)
     added.set(xlabel="layers", ylabel="added to plain [s]", xlim=0)
     steps.legend(frameon=False, fontsize=7)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.optim import Optimizer
 
 from residual_lab.config.schema import Config
 from residual_lab.costs.arguments import sequences_per_device
@@ -62,7 +63,7 @@ def assumed_precision(config: Config) -> str:
 
 
 def training_memory(config: Config) -> Memory:
-    """The peak of the second training step, when the optimizer has its state.
+    """The peak of a training step after the first, when the optimizer has its state.
 
     The step runs on fake tensors, which have shapes and lifetimes but no bytes, and torch's
     tracker follows their storages: what it counts on a real CPU run (docs/measuring.md). An
@@ -83,7 +84,7 @@ def training_memory(config: Config) -> Memory:
         )
         shape = (sequences_per_device(config), config.data.sequence_length + 1)
         batch = torch.zeros(shape, dtype=torch.long)
-        step(batch)
+        _fill_state(step.optimizer)
         tracker = StorageTracker()
         tracker.track_external(model, step.optimizer, batch)
         with tracker:
@@ -93,6 +94,15 @@ def training_memory(config: Config) -> Memory:
     weights = kinds["Parameter"] + kinds["Buffer"]
     gradients, optimizer = kinds["Gradient"], kinds["Optstate"]
     return Memory(weights, gradients, optimizer, total - weights - gradients - optimizer)
+
+
+def _fill_state(optimizer: Optimizer) -> None:
+    """Let the optimizer make its state, as the first step of a training does."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = torch.empty_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 def allocate(model: Decoder, dtype: torch.dtype) -> None:

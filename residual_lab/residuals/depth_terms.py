@@ -10,6 +10,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 Relu = Literal["term", "sum"]
 CHUNK = 2**19  # elements worked on at a time on a CPU: what one term touches stays in its caches
@@ -27,7 +28,8 @@ def working_dtype(dtype: torch.dtype) -> torch.dtype:
 def chunks(x: Tensor) -> Sequence[Tensor]:
     """Return views (N, D) of the tokens of x, parts of a size that suits the device."""
     flat = x.reshape(-1, x.shape[-1])
-    return flat.split(max(1, CHUNK // flat.shape[1])) if x.device.type == "cpu" else [flat]
+    cached = x.device.type == "cpu" and not isinstance(x, FakeTensor)
+    return flat.split(max(1, CHUNK // flat.shape[1])) if cached else [flat]
 
 
 def project(x: Tensor, w: Tensor) -> Tensor:
