@@ -26,7 +26,9 @@ examples:
   residual-lab train residual=laurel_rw+lr
   residual-lab train -m residual=plain,laurel_rw seed=0,1,2
   residual-lab table runs
-  residual-lab list residuals
+  residual-lab list residuals model=nanodo_157m
+  residual-lab bench residual=plain,laurel_rw
+  residual-lab estimate model=nanodo_157m residual=plain,laurel_rw batch=16 sequence=512
 
 `residual-lab COMMAND --help` says more. Exit status: 0 done, 1 failed, 2 refused,
 3 diverged, 128 + n stopped by signal n (the same command resumes)."""

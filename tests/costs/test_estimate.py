@@ -7,7 +7,7 @@ import pytest
 
 from residual_lab import compose
 from residual_lab.cli import main
-from residual_lab.costs.estimate import estimate
+from residual_lab.costs.estimate import estimate, training_memory
 from residual_lab.run import main as execute
 from residual_lab.run_directory import RunDirectory
 
@@ -47,7 +47,7 @@ def test_more_of_what_costs_memory_is_more_activations() -> None:
     def activations(*overrides: str) -> int:
         other = ("model.norm=layernorm", "data.vocabulary=257", "budget.tokens=51200")
         small = [*SMALL, *other, *overrides]
-        return estimate(compose(small)).memory.activations
+        return training_memory(compose(small)).activations
 
     base = activations()
     assert activations("budget.batch_tokens=1024") == pytest.approx(2 * base, rel=0.1)
