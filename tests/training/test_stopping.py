@@ -125,8 +125,12 @@ def test_a_failure_leaves_the_terminal_to_the_next_run(
     with pytest.raises(ValueError, match="no such luck"):
         run_once()
     monkeypatch.undo()
-    assert run_once() == 0
     assert isinstance(console.file, io.StringIO)
+    hidden, visible = "\x1b[?25l", "\x1b[?25h"  # what hides and shows a terminal's cursor
+    shown = console.file.getvalue()
+    assert shown.count(hidden) == 1
+    assert visible in shown[shown.index(hidden) :]
+    assert run_once() == 0
     shown = console.file.getvalue()
     assert "8/8" in shown
     assert "loss" in shown
