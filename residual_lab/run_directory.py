@@ -27,9 +27,16 @@ _UNHASHED_DATA = {"cache_dir", "workers"}
 
 
 def config_hash(config: Config) -> str:
-    """The SHA-256, in hexadecimal, of everything that can change the result, seed included."""
+    """The SHA-256, in hexadecimal, of everything that can change the result, seed included.
+
+    A connection in a file of the user's own counts with what the file says, not with its place.
+    """
     plain = config.model_dump(mode="json", exclude=_UNHASHED_SECTIONS)
     plain["data"] = {k: v for k, v in plain["data"].items() if k not in _UNHASHED_DATA}
+    source, _, class_name = config.residual.connection.rpartition(":")
+    if source.endswith(".py") and Path(source).is_file():
+        text = hashlib.sha256(Path(source).read_bytes()).hexdigest()
+        plain["residual"]["connection"] = f"{text}:{class_name}"
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 

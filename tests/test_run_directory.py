@@ -53,6 +53,19 @@ def test_hash_ignores_what_cannot(override: str) -> None:
     assert config_hash(compose([override])) == config_hash(compose())
 
 
+def test_hash_covers_the_code_of_a_users_connection(tmp_path: Path) -> None:
+    """Editing the file makes another run; moving it does not."""
+    code = "from residual_lab.residuals.plain import Plain\n\n\nclass Mine(Plain):\n    pass\n"
+    first, moved, edited = (tmp_path / f"{name}.py" for name in ("first", "moved", "edited"))
+    for file, text in ((first, code), (moved, code), (edited, code + "    x = 1\n")):
+        file.write_text(text)
+    hashes = [
+        config_hash(compose(["residual.name=mine", f"residual.connection={file}:Mine"]))
+        for file in (first, moved, edited)
+    ]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
 def test_hash_does_not_depend_on_the_folder_that_the_command_is_given_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
