@@ -24,7 +24,7 @@ train: $(READY)  ## set up, then train residual=laurel_rw+lr on the standard lib
 	@$(BIN)/residual-lab train residual=laurel_rw+lr
 
 test: $(READY)  ## set up, then the tests
-	@$(BIN)/python -m pytest
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses auto
 
 XLA := .venv-xla
 
