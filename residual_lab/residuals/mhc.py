@@ -7,7 +7,6 @@ from typing import Annotated, Any, ClassVar
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from residual_lab.residuals.connection import Connection, Layer
 from residual_lab.residuals.streams import Reduce, expand, mix, reduce
@@ -108,10 +107,7 @@ def sinkhorn(logits: Tensor, iterations: int) -> Tensor:
     logits alone are kept: backward goes through the iterations again.
     """
     wide = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
-    if torch.compiler.is_compiling():
-        return _iterate(_exponential(wide), iterations)[-1].to(logits.dtype)
-    matrix: Tensor = _Sinkhorn.apply(wide, iterations)
-    return matrix.to(logits.dtype)
+    return _sinkhorn(wide.contiguous(), iterations).to(logits.dtype)
 
 
 def _exponential(logits: Tensor) -> Tensor:
@@ -119,38 +115,51 @@ def _exponential(logits: Tensor) -> Tensor:
 
     No entry is so small that a row of such could not be divided by its sum.
     """
-    return (logits - logits.amax(0, keepdim=True).detach()).exp().clamp_min(1e-30)
+    return (logits - logits.amax(0, keepdim=True)).exp().clamp_min(1e-30)
 
 
-def _iterate(matrix: Tensor, iterations: int) -> list[Tensor]:
-    """Return the matrices after each division, by the sums of columns and of rows in turn."""
+# Operators of their own: a compiler that unrolled the iterations would take minutes.
+@torch.library.custom_op("residual_lab::sinkhorn", mutates_args=())
+def _sinkhorn(logits: Tensor, iterations: int) -> Tensor:
+    """Divide columns, then rows, by their sums."""
+    matrix = _exponential(logits)
+    for step in range(2 * iterations):
+        matrix /= matrix.sum(step % 2, keepdim=True)
+    return matrix
+
+
+@torch.library.custom_op("residual_lab::sinkhorn_backward", mutates_args=())
+def _sinkhorn_backward(gradient: Tensor, logits: Tensor, iterations: int) -> Tensor:
+    """For y = m / Σm:  ∂m = (∂y − Σ ∂y·y) / Σm."""
+    start = matrix = _exponential(logits)
     steps = []
     for step in range(2 * iterations):
-        matrix = matrix / matrix.sum(step % 2, keepdim=True)
-        steps.append(matrix)
-    return steps
+        total = matrix.sum(step % 2, keepdim=True)
+        matrix = matrix / total
+        steps.append((step % 2, matrix, total))
+    for dim, y, total in reversed(steps):
+        gradient = (gradient - (gradient * y).sum(dim, keepdim=True)) / total
+    return (gradient * start).contiguous()
 
 
-class _Sinkhorn(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, iterations: int) -> Tensor:
-        ctx.save_for_backward(logits)
-        ctx.iterations = iterations
-        matrix = _exponential(logits)
-        for step in range(2 * iterations):
-            matrix /= matrix.sum(step % 2, keepdim=True)
-        return matrix
+@_sinkhorn.register_fake
+def _(logits: Tensor, iterations: int) -> Tensor:
+    return torch.empty_like(logits, memory_format=torch.contiguous_format)
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """For y = m / Σm:  ∂m = (∂y − Σ ∂y·y) / Σm."""
-        (logits,) = ctx.saved_tensors
-        start = _exponential(logits)
-        steps = _iterate(start, ctx.iterations)
-        before = [start, *steps[:-1]]
-        for step, (m, y) in reversed(list(enumerate(zip(before, steps, strict=True)))):
-            dim = step % 2
-            inner = (gradient * y).sum(dim, keepdim=True)
-            gradient = (gradient - inner) / m.sum(dim, keepdim=True)
-        return gradient * start, None
+
+@_sinkhorn_backward.register_fake
+def _(gradient: Tensor, logits: Tensor, iterations: int) -> Tensor:
+    return torch.empty_like(logits, memory_format=torch.contiguous_format)
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
+    logits, ctx.iterations = inputs
+    ctx.save_for_backward(logits)
+
+
+def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+    (logits,) = ctx.saved_tensors
+    return _sinkhorn_backward(gradient, logits, ctx.iterations), None
+
+
+_sinkhorn.register_autograd(_backward, setup_context=_keep)

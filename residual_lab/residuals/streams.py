@@ -36,8 +36,9 @@ def mix(
 ) -> Tensor:
     """Return Σ_j w[j, i]·H[j] (+ b[i]·f[i]) for each output i, (m, …, D).
 
-    ``write`` is b, (n, …), for as many outputs as streams; ``f`` is one tensor for all outputs, (…, D) or (1, …, D), or one for
-    each, (m, …, D). Kept for backward: the streams, which are the state itself, f and weights.
+    ``write`` is b, (n, …), for as many outputs as streams; ``f`` is one tensor for all outputs,
+    (…, D) or (1, …, D), or one for each, (n, …, D). Kept for backward: the streams, which are
+    the state itself, f and weights.
     """
     if torch.compiler.is_compiling():  # the compiler fuses the plain expression
         total = weighted_sum(weights.unbind(0), streams.unbind(0))

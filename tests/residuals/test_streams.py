@@ -153,6 +153,7 @@ def test_sinkhorn_is_doubly_stochastic() -> None:
 def test_sinkhorn_has_its_own_gradient() -> None:
     logits = torch.randn(3, 3, 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x: sinkhorn(x, 5), logits)
+    torch.library.opcheck(torch.ops.residual_lab.sinkhorn.default, (logits, 5))
     huge = torch.tensor([[900.0, 0.0], [0.0, -900.0]], requires_grad=True)  # exp overflows
     assert torch.allclose(sinkhorn(huge, 20), torch.full((2, 2), 0.5))  # since 900 − 900 = 0 + 0
 
