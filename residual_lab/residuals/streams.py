@@ -58,7 +58,9 @@ class _Mix(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(weights, streams, write, f)
         dtype = streams.dtype
-        total = weights[0].to(dtype) * streams[0]
+        # contiguous whatever the weights are, so that maps of the streams need no copy
+        total = streams.new_empty(weights.shape[1], *streams.shape[1:])
+        torch.mul(weights[0].to(dtype), streams[0], out=total)
         for weight, stream in zip(weights[1:].to(dtype), streams[1:], strict=True):
             total.addcmul_(weight, stream)
         if write is not None and f is not None:
@@ -71,7 +73,8 @@ class _Mix(torch.autograd.Function):
         weights, streams, write, f = ctx.saved_tensors
         dtype = streams.dtype
         columns = weights.to(dtype).unbind(1)
-        d_streams = columns[0] * gradient[0]
+        d_streams = torch.empty_like(streams, memory_format=torch.contiguous_format)
+        torch.mul(columns[0], gradient[0], out=d_streams)
         for column, g in zip(columns[1:], gradient[1:], strict=True):
             d_streams.addcmul_(column, g)
         product = torch.empty_like(streams, memory_format=torch.contiguous_format)

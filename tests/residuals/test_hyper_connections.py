@@ -123,10 +123,10 @@ def test_against_the_package(dynamic: bool) -> None:
         torch.testing.assert_close(connection(x, layers), expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(("dynamic", "small"), [("false", 0), ("true", 7)])
+@pytest.mark.parametrize(("dynamic", "small"), [("false", 0), ("true", 5)])
 def test_kept_for_backward(dynamic: str, small: int, tiny: Build) -> None:
-    """Per layer n streams and f; dynamic besides 7 times the n(n + 2) weights of each token."""
-    options = ("residual=hyper_connections", f"residual.dynamic={dynamic}")
+    """Per layer n streams and f; dynamic besides 5 times the n(n + 2) weights of each token."""
+    options = ("residual=hyper_connections", f"residual.dynamic={dynamic}", "model.width=96")
     model = jiggle(tiny(*options))
-    plain = saved_units(tiny("residual=plain", "residual.granularity=branch"))
+    plain = saved_units(tiny("residual=plain", "residual.granularity=branch", "model.width=96"))
     assert saved_units(model) <= plain + model.depth * (5 + small * 24 / model.config.width)
