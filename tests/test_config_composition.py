@@ -34,7 +34,7 @@ def test_derived_numbers() -> None:
     config = compose(["budget.tokens=81920", "budget.batch_tokens=8192"])
     assert (config.steps, config.tokens, config.batch_sequences) == (10, 81920, 32)
     config = compose(["budget.tokens=null", "budget.steps=3"])
-    assert (config.steps, config.tokens) == (3, 3 * 4096)
+    assert (config.steps, config.tokens) == (3, 3 * config.budget.batch_tokens)
     assert config.name == "desk-plain-python_source"
 
 
