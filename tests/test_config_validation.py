@@ -57,7 +57,7 @@ ONE_PROBLEM = [
     ("data.source=files", "data.path=null", ["give data.path=PATH"]),
     ("data.source=files data.path=/absent/x", "data.path=/absent/x: there is no such", []),
     ("data.source=hub", "data.repository=null", []),
-    ("budget.steps=3", "budget.steps=3: budget.tokens=1638400 is given too", ["null"]),
+    ("budget.steps=3", "budget.steps=3: budget.tokens=1228800 is given too", ["null"]),
     ("budget.tokens=null", "budget.tokens=null: give budget.tokens=N or budget.steps=N", []),
     ("budget.tokens=5000", "budget.tokens=5000: must be a multiple of", ["4096 or 6144"]),
     ("budget.tokens=100", "budget.tokens=100: must be a multiple of", ["nearest: 2048"]),
