@@ -69,6 +69,7 @@ class RunDirectory:
         self.checkpoints = path / "checkpoints"
         self._result = path / "result.json"
         self._lock = path / ".lock"
+        self._data_fingerprint = path / "data-fingerprint"
 
     @staticmethod
     def path_of(config: Config) -> Path:
@@ -125,6 +126,17 @@ class RunDirectory:
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         write_atomically(self._result, json.dumps(result, indent=2, ensure_ascii=False) + "\n")
+
+    @property
+    def data_fingerprint(self) -> str | None:
+        """That of the data on which the run began; None before that."""
+        try:
+            return self._data_fingerprint.read_text(encoding="utf-8").strip() or None
+        except FileNotFoundError:
+            return None
+
+    def write_data_fingerprint(self, fingerprint: str) -> None:
+        write_atomically(self._data_fingerprint, fingerprint + "\n")
 
     @property
     def status(self) -> Status:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from residual_lab.config.schema import Config
 from residual_lab.data import TextDataModule, prepare
+from residual_lab.errors import DataError
 from residual_lab.run_directory import RunDirectory, read_metrics
 from residual_lab.training import checkpoints
 from residual_lab.training.hardware import resolve_hardware, set_threads, trainer_options
@@ -88,6 +89,7 @@ def _assemble(
     config = resolve_hardware(run.config, devices)
     set_threads(config.hardware)
     fingerprint = prepare(config).fingerprint  # before any process waits for another
+    _check_data(run, fingerprint, first, step)
     module, data, recorder = LanguageModel(config), TextDataModule(config), Recorder(run, config)
     data.start_step = step
     loggers = build_loggers(run, config, step, first)
@@ -105,6 +107,23 @@ def _assemble(
     ]
     trainer = _trainer(run, config, callbacks, loggers)
     return Parts(run, config, fingerprint, module, data, recorder, loggers, trainer)
+
+
+def _check_data(run: RunDirectory, fingerprint: str, first: bool, step: int) -> None:
+    """Keep the fingerprint of the data with the run; refuse to go on from ``step`` on other data.
+
+    A run without a checkpoint begins anew, on what data there is. Raises DataError.
+    """
+    begun_with = run.data_fingerprint if step else None
+    if begun_with is None:
+        if first:
+            run.write_data_fingerprint(fingerprint)
+    elif begun_with != fingerprint:
+        raise DataError(
+            f"{run.path.name}: the data has changed since the run began (fingerprint "
+            f"{begun_with[:12]}, now {fingerprint[:12]}); restore it or start a run of its own in "
+            "another run.dir"
+        )
 
 
 def _trainer(

@@ -3,13 +3,15 @@
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from residual_lab.errors import LabError
+from residual_lab.config import Config
+from residual_lab.errors import DataError, LabError
 from residual_lab.run_directory import RunDirectory, read_metrics
-from residual_lab.training import checkpoints
+from residual_lab.training import checkpoints, execution
 from residual_lab.training.recorder import Recorder
 
 from .conftest import Lab, assert_same_weights, start_python
@@ -138,6 +140,28 @@ def test_what_a_killed_process_left_half_written_is_removed(lab: Lab) -> None:
     (run.checkpoints / ".step-00000005.ckpt.abc").write_bytes(b"half")
     lab.execute(run)
     assert [path.name for path in run.checkpoints.iterdir()] == ["final.pt"]
+
+
+def test_a_run_is_not_resumed_on_other_data(
+    lab: Lab, straight: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither trained on nor touched; on the old data it goes on as if nothing had been."""
+    run = stopped_at(lab, 5)
+    prepare = execution.prepare
+
+    def prepare_other(config: Config) -> SimpleNamespace:
+        prepare(config)
+        return SimpleNamespace(fingerprint="f00d")
+
+    monkeypatch.setattr(execution, "prepare", prepare_other)
+    before = run.metrics.read_bytes()
+    with pytest.raises(DataError, match="the data has changed since the run began") as caught:
+        lab.execute(run)
+    assert "\n" not in str(caught.value)
+    assert run.metrics.read_bytes() == before
+    monkeypatch.undo()
+    assert lab.execute(run) == 0
+    assert_same_weights(run, straight)
 
 
 def test_metadata_that_would_run_code_is_refused(tmp_path: Path) -> None:
