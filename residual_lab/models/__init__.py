@@ -33,6 +33,5 @@ def build_model(config: Config) -> Decoder:
         model.connection = build_connection(
             config.residual.connection, model.depth, config.model.width, config.residual.options
         )
-        if kind.changes_initialisation:
-            scale_initial_weights(model, model.connection.initial_gains)
+        scale_initial_weights(model, model.connection.initial_gains)
     return model

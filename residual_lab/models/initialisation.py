@@ -40,14 +40,16 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
 
 @torch.no_grad()
 def scale_initial_weights(model: nn.Module, gains: Mapping[str, float]) -> None:
-    """Multiply weights in place by ``Connection.initial_gains``: values, outputs and mlp."""
+    """Multiply weights in place by ``Connection.initial_gains``, 1 where it says nothing."""
+    if not gains:
+        return
     for module in model.modules():
         if isinstance(module, Attention):
             module.qkv.weight.chunk(3)[2].mul_(gains.get("values", 1.0))
             module.out.weight.mul_(gains.get("outputs", 1.0))
         elif isinstance(module, MLP):
-            module.up.weight.mul_(gains.get("mlp", 1.0))
-            module.down.weight.mul_(gains.get("mlp", 1.0))
+            module.up.weight.mul_(gains.get("mlp_inputs", 1.0))
+            module.down.weight.mul_(gains.get("outputs", 1.0))
 
 
 def _fill(weight: Tensor, config: ModelConfig, std: float) -> None:

@@ -43,12 +43,9 @@ class Connection(nn.Module):
     pre_norm: ClassVar[bool] = True
     """Layers normalise their input; otherwise the connection does what norms there are."""
 
-    changes_initialisation: ClassVar[bool] = False
-    """The method prescribes initial weights of the layers that differ from the model's own."""
-
     initial_gains: Mapping[str, float] = {}
-    """Factors on the initial weights of every layer's ``values`` and ``outputs`` (of attention)
-    and ``mlp`` (both of its maps), where the class ``changes_initialisation``."""
+    """Factors on the model's own initial weights where the method prescribes others: of every
+    attention's ``values``, every MLP's ``mlp_inputs`` and the ``outputs`` of both."""
 
     identity: ClassVar[Mapping[str, Any] | None] = {}
     """Options at which a new connection equals ``plain``; None: there are none."""

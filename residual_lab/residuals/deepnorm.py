@@ -33,7 +33,6 @@ class DeepNorm(Connection):
     """
 
     pre_norm: ClassVar = False
-    changes_initialisation: ClassVar = True
     identity: ClassVar = None
 
     def __init__(
@@ -51,7 +50,9 @@ class DeepNorm(Connection):
         self.norm, self.epsilon = norm, epsilon
         self.alpha = depth**0.25 if alpha is None else alpha
         gain = (4 * depth) ** -0.25 if gain is None else gain
-        self.initial_gains: Mapping[str, float] = dict.fromkeys(("values", "outputs", "mlp"), gain)
+        self.initial_gains: Mapping[str, float] = dict.fromkeys(
+            ("values", "outputs", "mlp_inputs"), gain
+        )
         self.scale = nn.Parameter(torch.ones(depth, width))
         self.bias = (
             nn.Parameter(torch.zeros(depth, width)) if bias and norm == "layernorm" else None

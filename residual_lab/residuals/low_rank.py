@@ -56,3 +56,9 @@ def project(x: Tensor, down: Tensor, scale: Weight) -> Tensor:
 def project_normed(x: Tensor, down: Tensor) -> Tensor:
     """Return norm(x) A without making norm(x): a scale is part of A, the rms comes after."""
     return (x @ down) * inverse_rms(x)
+
+
+def project_layer_normed(x: Tensor, down: Tensor, epsilon: float = 1e-5) -> Tensor:
+    """Return (x − mean(x))/√(var(x) + ε) A: to centre A's columns is to centre x."""
+    centred = down - down.mean(0, keepdim=True)
+    return (x @ centred) * (x.var(-1, correction=0, keepdim=True) + epsilon).rsqrt()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from residual_lab.models import Decoder
 from residual_lab.residuals.hyper_connections import HyperConnections
@@ -18,7 +19,9 @@ def token(connection: HyperConnections, k: int, H: Tensor) -> tuple[Tensor, Tens
     """A_m (n,), A_r (n, n) and B (n,) of layer k for one token's streams H (n, D)."""
     A_m, A_r, B = connection.A_m[k], connection.A_r[k], connection.B[k]
     if connection.dynamic:
-        normed = torch.stack([h / torch.sqrt((h**2).mean() + 1e-6) for h in H])
+        normed = F.layer_norm(H, H.shape[1:])
+        if connection.norm == "rmsnorm":
+            normed = torch.stack([h / torch.sqrt((h**2).mean() + 1e-6) for h in H])
         s_alpha, s_beta, W = connection.s_alpha[k], connection.s_beta[k], connection.W[k]
         act = torch.tanh if connection.bounded else lambda x: x
         A_m = A_m + s_alpha * act(normed @ W[:, 0])
@@ -28,12 +31,19 @@ def token(connection: HyperConnections, k: int, H: Tensor) -> tuple[Tensor, Tens
 
 
 @pytest.mark.parametrize(
-    ("n", "dynamic", "bounded"), [(4, False, True), (3, True, True), (2, True, False)]
+    ("n", "dynamic", "bounded", "norm"),
+    [
+        (4, False, True, "rmsnorm"),
+        (3, True, True, "rmsnorm"),
+        (2, True, False, "rmsnorm"),
+        (3, True, True, "layernorm"),
+        (2, True, False, "layernorm"),
+    ],
 )
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
-def test_formula(n: int, dynamic: bool, bounded: bool, reduce: str) -> None:
+def test_formula(n: int, dynamic: bool, bounded: bool, norm: str, reduce: str) -> None:
     """Token by token, the matrices of the paper: h = A_mᵀH, H' = Bᵀ f(h) + A_rᵀH."""
-    options = {"n": n, "dynamic": dynamic, "bounded": bounded, "reduce": reduce}
+    options = {"n": n, "dynamic": dynamic, "bounded": bounded, "norm": norm, "reduce": reduce}
     connection, layers = HyperConnections(3, 6, **options), toy_layers(3)  # type: ignore[arg-type]
 
     def formula(x: Tensor) -> Tensor:
@@ -57,6 +67,25 @@ def test_initial_weights() -> None:
     assert torch.equal(connection.A_r, torch.eye(4).expand(6, 4, 4))
     assert torch.equal(connection.B, torch.ones(6, 4))
     assert not connection.W.any() and (connection.s_alpha == 0.01).all()
+
+
+@pytest.mark.parametrize(("n", "factor"), [(4, 2.0), (9, 3.0)])
+@pytest.mark.parametrize("dynamic", ["false", "true"])
+def test_output_projections_start_sqrt_n_times_as_large(
+    n: int, factor: float, dynamic: str, tiny: Build
+) -> None:
+    """Against plain's weights of the same seed; all other weights are plain's."""
+    where = "residual.granularity=branch"
+    options = ("residual=hyper_connections", f"residual.n={n}", f"residual.dynamic={dynamic}")
+    plain = tiny("residual=plain", where).state_dict()
+    unscaled = tiny(*options).state_dict()
+    scaled = tiny(*options, "residual.scale_outputs=true").state_dict()
+    outputs = {key for key in plain if key.endswith(("attention.out.weight", "mlp.down.weight"))}
+    assert len(outputs) == 2 * 4
+    for key, weight in plain.items():
+        expected = factor * weight if key in outputs else weight
+        torch.testing.assert_close(scaled[key], expected)
+        assert torch.equal(unscaled[key], weight)
 
 
 def test_the_mixed_streams_are_used() -> None:
@@ -83,9 +112,10 @@ def test_published_counts() -> None:
 def package_output(connection: HyperConnections, layers: list[ToyLayer], x: Tensor) -> Tensor:
     """What lucidrains' ``hyper-connections`` computes with this connection's weights.
 
-    It differs from ours (and the paper) in two ways that do not show here: its RMS norm divides
-    by the norm clamped at 1e-12 where we add 1e-6 inside the root, and has a scale that starts
-    at 1; and it draws a random stream to read first where no layer index is given.
+    It has the RMS norm that is our default, not the paper's layer norm. It differs from ours in
+    two ways that do not show here: that norm divides by the norm clamped at 1e-12 where we add
+    1e-6 inside the root, and has a scale that starts at 1; and it draws a random stream to read
+    first where no layer index is given.
     """
     package = pytest.importorskip("hyper_connections")
     init, expand, reduce = package.get_init_and_expand_reduce_stream_functions(
@@ -123,10 +153,11 @@ def test_against_the_package(dynamic: bool) -> None:
         torch.testing.assert_close(connection(x, layers), expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("norm", ["rmsnorm", "layernorm"])
 @pytest.mark.parametrize(("dynamic", "small"), [("false", 0), ("true", 5)])
-def test_kept_for_backward(dynamic: str, small: int, tiny: Build) -> None:
+def test_kept_for_backward(dynamic: str, small: int, norm: str, tiny: Build) -> None:
     """Per layer n streams and f; dynamic besides 5 times the n(n + 2) weights of each token."""
     options = ("residual=hyper_connections", f"residual.dynamic={dynamic}", "model.width=96")
-    model = jiggle(tiny(*options))
+    model = jiggle(tiny(*options, f"residual.norm={norm}"))
     plain = saved_units(tiny("residual=plain", "residual.granularity=branch", "model.width=96"))
     assert saved_units(model) <= plain + model.depth * (5 + small * 24 / model.config.width)
