@@ -1,12 +1,14 @@
 """What a person sees: a progress bar in a terminal, and lines in the log elsewhere."""
 
 import logging
+from datetime import timedelta
 from typing import Any
 
 import lightning.pytorch as pl
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from residual_lab.config.schema import Config
 from residual_lab.training.recorder import Recorder
 
 log = logging.getLogger(__name__)
@@ -36,7 +38,9 @@ class StepProgress(pl.Callback):
         if self._bar is not None and trainer.is_global_zero:
             self._bar.update(self._task, completed=trainer.global_step, numbers=_numbers(latest))
         elif latest.get("step") == trainer.global_step and trainer.global_step >= self._next_line:
-            log.info("step %d of %d: %s", trainer.global_step, self.steps, _numbers(latest))
+            left = self.steps - trainer.global_step
+            numbers = f"{_numbers(latest)}{_time_left(left, self.recorder.config, latest)}"
+            log.info("step %d of %d: %s", trainer.global_step, self.steps, numbers)
             self._next_line = trainer.global_step + max(1, self.steps // LINES)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -73,3 +77,12 @@ def _numbers(latest: dict[str, Any]) -> str:
     return ", ".join(
         text.format(latest[key]) for key, text in formats.items() if latest.get(key) is not None
     )
+
+
+def _time_left(steps: int, config: Config, latest: dict[str, Any]) -> str:
+    """How long training itself will take at the speed of the last window."""
+    speed = latest.get("tokens_per_s")
+    if not speed or not steps:
+        return ""
+    seconds = steps * config.budget.batch_tokens / speed
+    return f", {timedelta(seconds=round(seconds))} left"
