@@ -53,6 +53,14 @@ def execute(
     return status if status >= 0 else 128 - status
 
 
+def why_stopped(status: int) -> str:
+    """In words, of an exit status above 128."""
+    number = status - 128
+    if number in (signal.SIGINT, signal.SIGTERM):
+        return "stopped"
+    return f"killed by signal {number}{' (often: out of memory)' * (number == signal.SIGKILL)}"
+
+
 def _wait(process: "subprocess.Popen[bytes]", should_stop: Callable[[], bool]) -> int:
     asked = False
     while True:

@@ -32,12 +32,16 @@ def main(arguments: list[str] | None = None) -> int:
         run = RunDirectory.open(options.directory)
         first = process_rank() == 0
         with run.lock() if first else nullcontext():
-            status = (run.result or {}).get("status")
+            earlier = run.result
+            status = (earlier or {}).get("status")
             if first and status in ("finished", "diverged"):
                 print(f"{status}: {run.path}")
                 return FINISHED if status == "finished" else DIVERGED
             with run.log.open("a", encoding="utf-8") as file:
-                return _run(run, options.devices, first, file)
+                exit_status = _run(run, options.devices, first, file)
+            if first and exit_status == REFUSED and earlier is not None:
+                run.write_result(earlier)  # that of an attempt that failed still stands
+            return exit_status
     except LabError as error:
         print(error, file=sys.stderr)
         return REFUSED
@@ -49,7 +53,8 @@ def _run(run: RunDirectory, devices: int | None, first: bool, log_file: IO[str])
     parent = os.getppid()
     if first:
         (run.path / "result.json").unlink(missing_ok=True)  # of an attempt that failed
-    log.info("run %s in process %d", run.path, os.getpid())
+    # Not on the terminal: what is refused at once is one line there.
+    log.info("run %s in process %d", run.path, os.getpid(), extra={"in_file_only": True})
     from residual_lab.training.execution import execute
     from residual_lab.training.stopping import Interrupted, StopSignals
 
@@ -130,6 +135,7 @@ class _Terminal(logging.Handler):
         super().__init__()
         self._console = console
         self.addFilter(lambda record: record.levelno < logging.ERROR)
+        self.addFilter(lambda record: not hasattr(record, "in_file_only"))
 
     def emit(self, record: logging.LogRecord) -> None:
         self._console.print(self.format(record), markup=False, highlight=False, soft_wrap=True)

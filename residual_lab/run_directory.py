@@ -1,9 +1,11 @@
 """A run is a directory; this module names, creates, locks and reads it. It imports no torch."""
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
 import tempfile
@@ -101,11 +103,15 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: str | Path) -> "RunDirectory":
-        """Read the run directory ``path``. Raises LabError when it is none."""
+        """Read the run directory ``path``.
+
+        Raises LabError when it is none, and when its configuration is not that of the hash in its
+        name; a name without a hash is not asked.
+        """
         path = Path(path).absolute()
         try:
             plain = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
-            return cls(path, Config.model_validate(plain))
+            run = cls(path, Config.model_validate(plain))
         except (OSError, yaml.YAMLError) as error:
             reason = " ".join(str(error).split())
             raise LabError(f"{path}: not a run directory, its config.yaml: {reason}") from None
@@ -114,14 +120,29 @@ class RunDirectory:
             raise LabError(
                 f"{path}: its config.yaml does not fit this version (keys: {keys}); train it anew"
             ) from None
+        named = re.search(r"-s\d+-([0-9a-f]{8})$", path.name)
+        if named is not None and named[1] != config_hash(run.config)[:8]:
+            raise LabError(
+                f"{path}: its config.yaml, or the file of its connection, is not the one that the "
+                "hash in its name is of (edited, or of another version); restore it, or train anew "
+                "with overrides in place of edits"
+            )
+        return run
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """What ``result.json`` holds, or None before the run's end."""
+        """What ``result.json`` holds, or None before the run's end. Raises LabError if broken."""
         try:
             result: dict[str, Any] = json.loads(self._result.read_text(encoding="utf-8"))
+            if not isinstance(result, dict) or "status" not in result:
+                raise ValueError("it holds no result")
         except FileNotFoundError:
             return None
+        except (OSError, ValueError) as error:
+            raise LabError(
+                f"{self._result}: cannot be read ({error}); restore it, or remove it to train the "
+                "run again"
+            ) from None
         return result
 
     def write_result(self, result: Mapping[str, Any]) -> None:
@@ -150,9 +171,18 @@ class RunDirectory:
     def lock(self) -> Iterator[None]:
         """Hold the run for this process; the system lets go when the process dies.
 
-        Raises LabError when another process holds it.
+        Raises LabError when another process holds it, and where this one may not write.
         """
-        with self._lock.open("a+", encoding="utf-8") as file:
+        try:
+            if not os.access(self.path, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            opened = self._lock.open("a+", encoding="utf-8")
+        except OSError as error:
+            raise LabError(
+                f"{self.path}: cannot be written to ({error.strerror}); change its permissions, "
+                "or train in another run.dir"
+            ) from None
+        with opened as file:
             if not _try_lock(file.fileno(), attempts=5):
                 file.seek(0)
                 holder = file.read().strip() or "another process"
@@ -163,10 +193,27 @@ class RunDirectory:
             yield
             file.truncate(0)
 
+    def remove_if_never_begun(self) -> bool:
+        """Remove the directory unless it holds training or a result, or is in use.
+
+        Returns whether it is gone.
+        """
+        kept = (self.metrics, self.checkpoints, self._result)
+        try:
+            with self.lock():
+                if any(path.exists() for path in kept):
+                    return False
+                aside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+                self.path.rename(aside)  # nobody finds half of it
+                shutil.rmtree(aside)
+        except (LabError, OSError):  # another process has it, or it is not ours to remove
+            return False
+        return True
+
     def _in_use(self) -> bool:
         try:
             descriptor = os.open(self._lock, os.O_RDONLY)
-        except FileNotFoundError:
+        except OSError:  # not there, or not ours to open: lock() says which
             return False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

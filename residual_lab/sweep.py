@@ -24,7 +24,7 @@ from residual_lab.config.schema import absolute
 from residual_lab.config.validation import validate
 from residual_lab.errors import ConfigError, LabError
 from residual_lab.gpu_locks import one_gpu
-from residual_lab.launch import DIVERGED, FAILED, FINISHED, REFUSED, execute, handled
+from residual_lab.launch import DIVERGED, FAILED, FINISHED, REFUSED, execute, handled, why_stopped
 from residual_lab.run_directory import RunDirectory, write_atomically
 
 if TYPE_CHECKING:
@@ -150,14 +150,15 @@ def run_job(composed: "DictConfig", common: frozenset[str]) -> float:
         return math.nan
     try:
         run = _run_directory(composed, folder.name)
+        own = [text for text in hydra.overrides.task if text not in common]
+        print(f"{job}: {run.path.name}  {' '.join(own)}", flush=True)
+        alone = hydra.launcher._target_.endswith(".BasicLauncher")
+        status, problem = _execute(run, folder, alone)
     except LabError as error:
         _record(folder, job, None, REFUSED, str(error))
         return math.nan
-    own = [text for text in hydra.overrides.task if text not in common]
-    print(f"{job}: {run.path.name}  {' '.join(own)}", flush=True)
-    alone = hydra.launcher._target_.endswith(".BasicLauncher")
-    status, problem = _execute(run, folder, alone)
-    _record(folder, run.path.name, run, status, problem)
+    removed = status == REFUSED and run.remove_if_never_begun()
+    _record(folder, run.path.name, None if removed else run, status, problem)
     if problem is not None and run.config.run.fail_fast:
         (folder / "stop").touch()
     result = run.result or {}
@@ -195,11 +196,21 @@ def _execute(run: RunDirectory, folder: Path, alone: bool) -> tuple[int, str | N
     if status == FINISHED or run.status == "finished":  # stopped too late to matter
         return FINISHED, None
     if status > 128:
-        return status, "stopped; it can be resumed"
+        return status, f"{why_stopped(status)}; it can be resumed"
     if status == DIVERGED:
         return status, "diverged"
     stated = (run.result or {}).get("error") if status == FAILED else None
+    if status == REFUSED and alone:  # it told the terminal
+        last = _last_error(run.log)
     return status, stated or last or f"exit status {status}"
+
+
+def _last_error(log: Path) -> str:
+    """The message of the last line of a run's log that is an error, or nothing."""
+    if not log.exists():
+        return ""
+    errors = [line for line in log.read_text(encoding="utf-8").splitlines() if " ERROR " in line]
+    return errors[-1].partition(" ERROR ")[2] if errors else ""
 
 
 def _record(
@@ -237,6 +248,8 @@ def _report(records: list[dict[str, Any]], trouble: str | None, signals: list[in
         print(f"failed: the launcher stopped: {trouble}", file=sys.stderr)
         return FAILED
     statuses = {record["exit_status"] for record in bad}
+    if statuses == {REFUSED} and len(bad) == len(records):
+        return REFUSED
     if statuses - {DIVERGED}:
         return FAILED
     return DIVERGED if statuses else FINISHED

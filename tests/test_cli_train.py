@@ -85,11 +85,43 @@ def test_failed_and_unfinished_runs_are_executed_again(
 
 
 def test_a_refused_run_did_not_fail(runs: FakeRuns, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its process has said why, such as that another holds the run: F5."""
+    """Its process has said why; nothing is added, and nothing is left behind."""
     runs.ending = (2, None)
     assert main(["train", *TINY]) == 2
     (path,) = runs.executed
-    assert capsys.readouterr().err == f"refused: {path}\n"
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "")
+    assert names(path.parents[1]) == []  # nor is run.dir
+
+
+@pytest.mark.parametrize("begun", ["metrics.jsonl", "checkpoints", "result.json", "in use"])
+def test_a_refused_run_that_had_begun_stays(runs: FakeRuns, begun: str) -> None:
+    """F5: also one that another process holds."""
+    runs.ending = (143, None)
+    main(["train", *TINY])
+    run = RunDirectory.open(runs.executed[0])
+    runs.ending = (2, None)
+    if begun == "in use":
+        with run.lock():
+            assert main(["train", *TINY]) == 2
+    else:
+        (run.path / begun).write_text('{"status": "failed"}')
+        assert main(["train", *TINY]) == 2
+    assert (run.path / "config.yaml").exists()
+
+
+def test_a_killed_run_says_so(runs: FakeRuns, capsys: pytest.CaptureFixture[str]) -> None:
+    runs.ending = (137, None)
+    assert main(["train", *TINY]) == 137
+    assert ": killed by signal 9 (often: out of memory); the same" in capsys.readouterr().err
+
+
+def test_a_broken_result_is_refused(runs: FakeRuns, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["train", *TINY])
+    capsys.readouterr()
+    (runs.executed[0] / "result.json").write_text("{")
+    assert main(["train", *TINY]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.parametrize("mode", [[], ["-m"]])

@@ -44,6 +44,19 @@ def test_a_killed_run_has_the_shells_status(
 
 
 @pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (130, "stopped"),
+        (143, "stopped"),
+        (137, "killed by signal 9 (often: out of memory)"),
+        (139, "killed by signal 11"),
+    ],
+)
+def test_why_a_run_stopped(status: int, words: str) -> None:
+    assert launch.why_stopped(status) == words
+
+
+@pytest.mark.parametrize(
     ("sent", "received"),
     [
         (signal.SIGINT, signal.SIGINT),

@@ -118,6 +118,60 @@ def test_open_refuses_what_is_no_run_directory(tmp_path: Path, text: str | None)
     assert "\n" not in str(caught.value)
 
 
+def edit(run: RunDirectory, old: str, new: str) -> None:
+    file = run.path / "config.yaml"
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
+def test_a_configuration_edited_by_hand_is_refused_in_one_line(config: Config) -> None:
+    """The name would speak of another run; what cannot change a result may be edited."""
+    run = RunDirectory.create(config)
+    edit(run, "checkpoint_every_steps: 100", "checkpoint_every_steps: 7")
+    assert RunDirectory.open(run.path).config.run.checkpoint_every_steps == 7
+    edit(run, f"seed: {config.seed}", "seed: 77")
+    for attempt in (lambda: RunDirectory.open(run.path), lambda: RunDirectory.create(config)):
+        with pytest.raises(LabError, match=r"config\.yaml.* is not the one") as caught:
+            attempt()
+        assert "\n" not in str(caught.value)
+
+
+def test_a_run_under_another_name_still_opens(config: Config, tmp_path: Path) -> None:
+    run = RunDirectory.create(config)
+    moved = run.path.rename(tmp_path / "the-good-one")
+    assert RunDirectory.open(moved).config == config
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", None])
+def test_a_result_that_cannot_be_read_is_refused_in_one_line(
+    config: Config, text: str | None
+) -> None:
+    """It may be that of a finished run: nothing is trained over it."""
+    run = RunDirectory.create(config)
+    file = run.path / "result.json"
+    if text is None:
+        file.mkdir()
+    else:
+        file.write_text(text)
+    with pytest.raises(LabError, match=r"result\.json: cannot be read") as caught:
+        _ = run.status
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_that_may_not_be_written_to_is_refused_in_one_line(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunDirectory.create(config)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda *_: False)
+        with pytest.raises(LabError, match="cannot be written to"), run.lock():
+            pass
+    (run.path / ".lock").mkdir()
+    with pytest.raises(LabError, match="cannot be written to"), run.lock():
+        pass
+
+
 def test_create_where_nothing_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LabError, match=r"run\.dir="):

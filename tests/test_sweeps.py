@@ -204,6 +204,31 @@ def test_a_job_in_use_is_refused_and_the_others_run(
     assert f"refused: {taken.path}: in use" in capsys.readouterr().err
 
 
+def test_a_sweep_whose_every_job_is_refused_leaves_no_run(
+    runs: FakeRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(run: RunDirectory) -> int:
+        run.log.write_text("2026-01-01 00:00:00,000 ERROR data.path=x: no text there\n")
+        return 2
+
+    runs.ending = refuse
+    assert main(SWEEP) == 2
+    assert len(runs.executed) == 2
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["sweeps"]
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 4  # each at once, and at the end
+    assert all(line.endswith(": data.path=x: no text there") for line in errors)
+
+
+def test_a_broken_result_stops_no_other_job(
+    runs: FakeRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(SWEEP)
+    (runs.executed[0] / "result.json").write_text("{")
+    assert main(SWEEP) == 1
+    assert "1 of 2 runs finished" in capsys.readouterr().out
+
+
 PAGE = (Path(__file__).parent.parent / "docs/sweeps.md").read_text(encoding="utf-8")
 BLOCKS = "\n".join(re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)).replace("\\\n", " ")
 COMMANDS = [shlex.split(line)[3:] for line in BLOCKS.splitlines() if " train -m " in line]

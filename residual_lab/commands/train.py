@@ -2,13 +2,14 @@
 
 import argparse
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from residual_lab.config.composition import compose_with, conf_directory, started_hydra
 from residual_lab.config.overrides import refused
 from residual_lab.config.schema import Config
 from residual_lab.errors import ConfigError
-from residual_lab.launch import DIVERGED, FAILED, FINISHED, REFUSED, execute
+from residual_lab.launch import DIVERGED, FAILED, FINISHED, REFUSED, execute, why_stopped
 from residual_lab.run_directory import RunDirectory
 
 DESCRIPTION = """\
@@ -38,20 +39,24 @@ def main(arguments: list[str]) -> int:
 
 def train(config: Config) -> int:
     """Run, or resume, the directory of ``config``; return the exit status of the run."""
+    folder = Path(config.run.dir)
+    made = not folder.exists()
     run = RunDirectory.create(config)
     status = run.status
     if status in ("finished", "diverged"):
         print(f"{status}: {run.path}")
         _summary(run.path)
         return FINISHED if status == "finished" else DIVERGED
-    print(f"run directory: {run.path}", flush=True)
     exit_status = execute(run.path)
     if exit_status in (FINISHED, DIVERGED):
         _summary(run.path)
     elif exit_status > 128:
-        print(f"unfinished: {run.path}; the same command resumes it", file=sys.stderr)
+        why = why_stopped(exit_status)
+        print(f"unfinished: {run.path}: {why}; the same command resumes it", file=sys.stderr)
     elif exit_status == REFUSED:  # the run has said why
-        print(f"refused: {run.path}", file=sys.stderr)
+        if run.remove_if_never_begun() and made:
+            with suppress(OSError):  # another run is in it by now
+                folder.rmdir()
     else:
         problem = (run.result or {}).get("error") if exit_status == FAILED else None
         print(f"failed: {run.path}{f': {problem}' if problem else ''}", file=sys.stderr)

@@ -7,6 +7,7 @@ name classes of your own.
 
 import importlib
 import importlib.util
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -41,17 +42,36 @@ def _import(module_name: str, spec: str) -> Any:
         file_spec = importlib.util.spec_from_file_location(path.stem, path)
         assert file_spec is not None and file_spec.loader is not None
         module = importlib.util.module_from_spec(file_spec)
-        file_spec.loader.exec_module(module)
+        try:
+            file_spec.loader.exec_module(module)
+        except Exception as error:
+            raise ConfigError(f"residual.connection={spec}: {_where_and_why(error)}") from error
         return module
-    own = f"{__name__}.{module_name}"
-    name = own if importlib.util.find_spec(own) else module_name
     try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"residual.connection={spec}: {error}; give a module of residual_lab.residuals, "
-            "an importable package.module, or a file ending in .py"
-        ) from None
+        own = f"{__name__}.{module_name}"
+        found = "." not in module_name and importlib.util.find_spec(own) is not None
+        return importlib.import_module(own if found else module_name)
+    except Exception as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing and f"{module_name}.".startswith(f"{missing}."):
+            raise ConfigError(
+                f"residual.connection={spec}: {error}; give a module of residual_lab.residuals, "
+                "an importable package.module, or a file ending in .py"
+            ) from None
+        raise ConfigError(f"residual.connection={spec}: {_where_and_why(error)}") from error
+
+
+def _where_and_why(error: Exception) -> str:
+    """In one line: the place in the file that could not be imported, and the error."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}: {type(error).__name__}: {error.msg}"
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    for frame in traceback.extract_tb(error.__traceback__):
+        # Deeper frames may be those of a library, or of the machinery of imports.
+        if frame.name == "<module>" and not frame.filename.startswith("<"):
+            place = frame
+    reason = " ".join(str(error).split())
+    return f"{place.filename}, line {place.lineno}: {type(error).__name__}: {reason}"
 
 
 def build_connection(spec: str, depth: int, width: int, options: Mapping[str, Any]) -> Connection:

@@ -59,6 +59,7 @@ def execute(
         checkpoints.remove_unfinished(run.checkpoints)
     checkpoint = checkpoints.newest(run.checkpoints)
     parts = _assemble(run, devices, first, signals, console, checkpoints.step_of(checkpoint))
+    log.info("run directory: %s", run.path)
     status, error, exit_status = "finished", None, FINISHED
     try:
         _train(parts, checkpoint)
