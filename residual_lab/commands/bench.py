@@ -5,6 +5,7 @@ from pathlib import Path
 from residual_lab.costs.arguments import Arguments
 from residual_lab.errors import LabError
 from residual_lab.tables import render
+from residual_lab.tables.render import format_for
 
 OPTIONS = ("batch", "rounds", "clock", "rounds_out", "format", "out")
 BATCH, ROUNDS = 4, 20
@@ -41,6 +42,7 @@ def main(arguments: list[str]) -> int:
     clock = asked.options.get("clock", "wall")
     if clock not in ("wall", "cpu"):
         raise LabError(f"clock={clock}: must be wall or cpu")
+    format_for(asked.options.get("format"), asked.options.get("out"))  # before the work
     configurations = asked.configurations(batch)
     places = {c.hardware.accelerator for c in configurations.values()}
     if len(places) > 1:

@@ -20,27 +20,50 @@ from residual_lab.errors import LabError, suggestion
 from residual_lab.tables.table import Cell, Column, Table, Value
 
 FORMATS = ("rich", "md", "csv", "latex", "json")
-_FORMAT_OF_SUFFIX = {".md": "md", ".csv": "csv", ".tex": "latex", ".json": "json"}
+_FORMAT_OF_SUFFIX = {
+    ".md": "md",
+    ".csv": "csv",
+    ".tex": "latex",
+    ".json": "json",
+    ".txt": "rich",
+}
 
 
 def render(table: Table, format: str | None = None, out: str | Path | None = None) -> None:
     """Print the table, or write it to the file ``out``, whole or not at all.
 
-    Without ``format`` the ending of ``out`` chooses it (.md, .csv, .tex, .json), otherwise rich.
-    Raises LabError for an unknown format and for a file that cannot be written.
+    Without ``format`` the ending of ``out`` chooses it (.md, .csv, .tex, .json, .txt). Says on
+    standard error what was written.
+    Raises LabError as :func:`format_for` does, and for a file that cannot be written.
     """
-    if format is None:
-        format = _FORMAT_OF_SUFFIX.get(Path(out).suffix, "rich") if out is not None else "rich"
-    if format not in FORMATS:
-        choices = ", ".join(FORMATS)
-        near = suggestion(format, FORMATS)
-        raise LabError(f"format={format}: no such format{near} (there are {choices})")
+    format = format_for(format, out)
     if out is not None:
         write_whole(Path(out), as_text(table, format).encode())
+        print(f"wrote {out}", file=sys.stderr)
     elif format == "rich" and Console().is_terminal:
         print_rich(table, Console())
     else:
         sys.stdout.write(as_text(table, format))
+
+
+def format_for(format: str | None, out: str | Path | None) -> str:
+    """``format``, or that of the ending of ``out``, or rich where there is neither.
+
+    Raises LabError for an unknown format or ending, and for an empty ``out``.
+    """
+    if out is not None and not str(out):
+        raise LabError("out=: empty; name the file to write the table to")
+    if format is None and out is not None:
+        format = _FORMAT_OF_SUFFIX.get(Path(out).suffix.lower())
+        if format is None:
+            endings = ", ".join(_FORMAT_OF_SUFFIX)
+            raise LabError(f"out={out}: no known ending (there are {endings}); or give format=")
+    format = "rich" if format is None else format
+    if format not in FORMATS:
+        choices = ", ".join(FORMATS)
+        near = suggestion(format, FORMATS)
+        raise LabError(f"format={format}: no such format{near} (there are {choices})")
+    return format
 
 
 def as_text(table: Table, format: str) -> str:

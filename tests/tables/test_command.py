@@ -36,7 +36,9 @@ def test_table_and_pictures_go_to_files_and_a_rerun_changes_nothing(
 ) -> None:
     arguments = [str(runs), f"out={tmp_path / 'table.md'}", f"plots={tmp_path / 'plots'}"]
     assert main(arguments) == 0
-    assert capsys.readouterr().out == ""
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"wrote {tmp_path / 'table.md'}\n")
     files = [tmp_path / "table.md", *sorted((tmp_path / "plots").iterdir())]
     assert len(files) == 7
     before = [file.read_bytes() for file in files]
@@ -64,6 +66,9 @@ def test_an_unreadable_run_is_told_and_the_others_are_shown(
         (["{runs}/nowhere"], "no such folder"),
         (["format=md"], "RUNS: name run directories"),
         (["{runs}", "format=html"], "format=html: no such format"),
+        (["{runs}", "format="], "format=: no such format"),
+        (["{runs}", "out="], "out=: empty"),
+        (["{runs}", "out={runs}/t.docx"], r"t\.docx: no known ending .*\.md, \.csv, \.tex, \.json"),
     ],
 )
 def test_mistakes_are_refused(runs: Path, arguments: list[str], message: str) -> None:
