@@ -7,6 +7,7 @@ from statistics import median
 from residual_lab.costs.bench import KINDS, Bench
 from residual_lab.costs.timing import Ratio
 from residual_lab.tables import Cell, Column, Table
+from residual_lab.tables.notes import one_thread
 from residual_lab.tables.numbers import DASH, fixed, significant, with_prefix
 from residual_lab.tables.render import write_whole
 
@@ -62,7 +63,7 @@ def _notes(found: Bench) -> tuple[str, ...]:
     config, rates = found.base.config, found.rates
     rounds = len(next(iter(found.base.seconds.values())))
     notes = [
-        f"{found.device}, {config.hardware.precision}; {found.batch} sequences of "
+        f"{one_thread(found.device)}, {config.hardware.precision}; {found.batch} sequences of "
         f"{config.data.sequence_length} tokens; {rounds} rounds, in each of which every "
         "configuration had its turn, in an order that moves on.",
         f"{_CLOCKS[found.clock]} are medians over rounds. Ratios are medians of the ratios within "

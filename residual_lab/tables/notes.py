@@ -10,6 +10,7 @@ from residual_lab.tables.metrics import Metric, lookup
 from residual_lab.tables.runs import Run
 
 WELCH, SURVIVORS = "†", "‡"
+STEP_TIMES = "Step times are each run's own, not taken side by side: a busy machine blurs them."
 
 
 def notes(rows: Sequence[Comparison], read: Sequence[Run], metric: Metric) -> list[str]:
@@ -30,9 +31,12 @@ def _statistics(rows: Sequence[Comparison], metric: Metric) -> list[str]:
     tested = sum(row.p is not None for row in rows)
     if names:
         lines[0] += (
-            f" Δ: difference to {' or '.join(names)}, paired by seed, with its 95% t-interval;"
-            f" p: two-sided paired t-test, corrected for {tested} row{'s' * (tested != 1)} (Holm)."
+            f" Δ: difference to {' or '.join(names)}, paired by seed, with its 95% t-interval"
         )
+        if tested:
+            corrected = f", corrected for {tested} rows (Holm)" if tested > 1 else ""
+            lines[0] += f"; p: two-sided paired t-test{corrected}"
+        lines[0] += "."
     else:
         lines[0] += " No row is plain, so there are no differences; baseline=ROW names another."
     alone = [row.group.label for row in rows if row.baseline is None]
@@ -91,7 +95,7 @@ def _setting(runs: Sequence[Run]) -> list[str]:
 
 def _measuring(runs: Sequence[Run]) -> list[str]:
     """Hardware, software and protocol, with a warning where they differ between runs."""
-    device = _distinct(run.result.get("device") for run in runs)
+    device = one_thread(_distinct(run.result.get("device") for run in runs))
     precision = _distinct(run.config.get("hardware", {}).get("precision") for run in runs)
     kind = _distinct(lookup(run.result, ("peak_memory_bytes", "kind")) for run in runs)
     versions = _distinct(run.result.get("versions") for run in runs)
@@ -105,8 +109,13 @@ def _measuring(runs: Sequence[Run]) -> list[str]:
         f"Hardware: {device}; precision {precision}; peak memory is {kind}.",
         f"Versions: {versions}; commit {commit}.",
         *(f"Measured: {' '.join(text.split())}" for text in protocols),
-        "Step times are each run's own, not taken side by side: a busy machine blurs them.",
+        STEP_TIMES,
     ]
+
+
+def one_thread(device: str) -> str:
+    """The device of a result as a reader wants it; results are compared by what they say."""
+    return device.replace("(1 threads)", "(1 thread)")
 
 
 def _commit(run: Run) -> str | None:

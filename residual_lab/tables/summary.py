@@ -5,6 +5,7 @@ from pathlib import Path
 from residual_lab.errors import LabError
 from residual_lab.tables.grouping import Settings, settings_of
 from residual_lab.tables.metrics import METRICS, Metric, comparable
+from residual_lab.tables.notes import STEP_TIMES
 from residual_lab.tables.numbers import DASH, fixed, percentage
 from residual_lab.tables.runs import Run, read_runs
 from residual_lab.tables.statistics import spread
@@ -90,6 +91,7 @@ def _notes(run: Run, plain: Run | None) -> tuple[str, ...]:
         notes.append(str(run.result["error"]))
     if plain is not None:
         notes.append("One seed is no evidence: train more and compare with residual-lab table.")
+        notes.append(STEP_TIMES)
     elif run.config["residual"]["name"] != "plain":
         notes.append(
             "No plain run of this configuration and seed beside it; residual=plain makes it."

@@ -95,3 +95,6 @@ def test_the_protocol_is_printed_with_the_numbers_of_the_run() -> None:
     text = protocol_text(warmup_steps=5, window_steps=10)
     assert "first 5 steps" in text
     assert "window of 10 steps" in text
+    text = protocol_text(warmup_steps=1, window_steps=1)
+    assert "The first step is warm-up" in text
+    assert "window of 1 step;" in text

@@ -180,6 +180,14 @@ def test_one_seed_is_marked(tmp_path: Path) -> None:
     assert texts(table, "p")["laurel_rw"] == "no evidence (n = 1)"
     assert texts(table, "difference")["laurel_rw"] == "−0.1000"
     assert any(note.startswith("No evidence") for note in table.notes)
+    assert "corrected" not in table.notes[0]  # no p-value stands in the table
+
+
+def test_one_thread_is_singular(tmp_path: Path) -> None:
+    """In print only: what was recorded stays, so that old and new runs compare."""
+    make_run(tmp_path, device="1 × a processor (1 threads)")
+    notes = "\n".join(compare(load_runs([tmp_path])).notes)
+    assert "Hardware: 1 × a processor (1 thread);" in notes
 
 
 def test_unshared_seeds_are_marked(tmp_path: Path) -> None:

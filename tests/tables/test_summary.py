@@ -30,6 +30,7 @@ def test_a_run_stands_beside_plain_of_the_same_configuration_and_seed(tmp_path: 
         "median step time [s]": ["0.5500", "0.5000", "+10.0%"],
     }
     assert table.title == f"{run.name}: finished"
+    assert "not taken side by side" in table.notes[1]
 
 
 def test_plain_and_lonely_runs_stand_alone(tmp_path: Path) -> None:
