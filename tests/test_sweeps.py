@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.errors import HydraException
 
 from residual_lab import sweep
 from residual_lab.cli import main
@@ -168,6 +170,11 @@ def test_every_job_is_validated_before_the_first_starts(
         ("hydra/launcher=jolib", "hydra/launcher=jolib: no such choice; did you mean joblib?"),
         ("optim.lr=interval(0,1)", "-m: BasicSweeper does not support"),
         ("seed=range(", "seed=range(: not an override"),
+        (
+            "hydra.launcher.n_jobs=2",
+            "hydra.launcher.n_jobs=2: this launcher runs one job at a time; add "
+            "hydra/launcher=joblib\n",
+        ),
     ],
 )
 def test_a_sweep_that_cannot_be(
@@ -175,6 +182,37 @@ def test_a_sweep_that_cannot_be(
 ) -> None:
     assert main(["train", "-m", override]) == 2
     assert capsys.readouterr().err.startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "extra"), [("ray", "ray"), ("submitit_slurm", "submitit"), ("joblib", "joblib")]
+)
+def test_a_launcher_that_is_not_installed(
+    launcher: str,
+    extra: str,
+    runs: FakeRuns,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def without(self: ConfigLoaderImpl, group: str, *args: Any, **named: Any) -> list[str]:
+        found = options(self, group, *args, **named)
+        return [name for name in found if group != "hydra/launcher" or name == "basic"]
+
+    def absent(self: ConfigLoaderImpl, **named: Any) -> Any:
+        if f"hydra/launcher={launcher}" in named["overrides"]:
+            raise HydraException(f"Could not find 'hydra/launcher/{launcher}'")
+        return load(self, **named)
+
+    load = ConfigLoaderImpl.load_configuration
+    options = ConfigLoaderImpl.get_group_options
+    monkeypatch.setattr(ConfigLoaderImpl, "get_group_options", without)
+    # Hydra itself would find what this environment has.
+    monkeypatch.setattr(ConfigLoaderImpl, "load_configuration", absent)
+    assert main([*SWEEP, f"hydra/launcher={launcher}"]) == 2
+    assert (
+        f"hydra/launcher={launcher}: it is not installed: pip install 'residual-lab[{extra}]'"
+        in (capsys.readouterr().err.splitlines())
+    )
 
 
 def test_hydras_own_ways_to_say_a_sweep(runs: FakeRuns, tmp_path: Path) -> None:

@@ -10,6 +10,15 @@ if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
 
+# Launchers that come with an extra of this package.
+_EXTRAS = {
+    "joblib": "joblib",
+    "ray": "ray",
+    "submitit_local": "submitit",
+    "submitit_slurm": "submitit",
+}
+
+
 def parse(overrides: Sequence[str], loader: Any = None) -> tuple[list["Override"], list[str]]:
     """Return the overrides that are well formed, and a line for each that is not.
 
@@ -68,6 +77,9 @@ def _problem(
     if override.is_sweep_override():
         return f"{text}: several values; add -m to sweep over them, or quote it as one value"
     value, options = override.value(), _options(hydra, override.key_or_group, config_name)
+    extra = _EXTRAS.get(str(value)) if override.key_or_group == "hydra/launcher" else None
+    if extra is not None and value not in options:
+        return f"{text}: it is not installed: pip install 'residual-lab[{extra}]'"
     if isinstance(value, str) and options and value not in options:
         choices = ", ".join(options)
         return f"{text}: no such choice{suggestion(value, options)} (there are {choices})"
@@ -87,6 +99,8 @@ def _reason(
         return f"{override.key_or_group} is there already; leave out the +"
     if not message.startswith(("Could not override", "Could not find")):
         return message
+    if override.key_or_group == "hydra.launcher.n_jobs":
+        return "this launcher runs one job at a time; add hydra/launcher=joblib"
     plain = resolved(compose_unchecked(hydra, accepted, config_name))
     return f"no such key{suggestion(override.key_or_group, dotted_keys(plain))}"
 

@@ -253,6 +253,12 @@ def _check(corpus: Corpus, config: Config) -> None:
     }
     for split in SPLITS:
         tokens: Tokens = getattr(corpus, split)
+        if not len(tokens) and split != "train":
+            key = f"{split}_fraction"
+            raise DataError(
+                f"data.{key}={getattr(config.data, key)}: no document of {config.data.name} fell "
+                f"into the {split} split, it has 0 tokens: give more documents or raise data.{key}"
+            )
         if not tokens.windows(length):
             raise DataError(
                 f"data.sequence_length={length}: the {split} split of {config.data.name} has only "

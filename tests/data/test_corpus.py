@@ -250,6 +250,20 @@ def test_empty_corpora(composed: Compose, tmp_path: Path) -> None:
         prepare(composed(f"data.path={folder}"))
 
 
+def test_too_few_documents_for_a_split(composed: Compose, tmp_path: Path) -> None:
+    """A shorter sequence would not help."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"{number}.txt").write_text(f"all of it is in document {number} " * 40)
+    tiny = "data.validation_fraction=1e-6"
+    remedy = "it has 0 tokens: give more documents or raise data.validation_fraction"
+    with pytest.raises(DataError) as error:
+        prepare(composed(f"data.path={folder}", tiny))
+    assert str(error.value).startswith("data.validation_fraction=1e-06: ")
+    assert str(error.value).endswith(remedy)
+
+
 def test_corpus_smaller_than_a_sequence(composed: Compose, corpus_folder: Path) -> None:
     size = len(prepare(composed(f"data.path={corpus_folder}")).validation)
     config = composed(
