@@ -27,6 +27,7 @@ from residual_lab.residuals.depth_terms import (
     plain_coefficient,
     project,
     static_gradients,
+    without_autocast,
     working,
     working_dtype,
 )
@@ -198,7 +199,7 @@ class _Gradients:
     ) -> None:
         """Add to ∂x and ∂w what z = w·x passes on."""
         span = self.schedule.span(source, self.shared)
-        with torch.autocast("cpu" if x.is_meta else x.device.type, enabled=False):
+        with without_autocast(x):
             d_z, flat = d_z.to(x.dtype), x.reshape(-1, x.shape[-1])
             d_x += (d_z.mT @ w[span].to(x.dtype)).view_as(d_x)
             if self.of_w is not None:

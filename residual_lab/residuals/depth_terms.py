@@ -6,6 +6,7 @@ b + relu(z) where ``relu`` is ``term``, relu(b + z) where it is ``sum``. Tensors
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 import torch
@@ -25,6 +26,17 @@ def working_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
 
 
+def without_autocast(x: Tensor) -> AbstractContextManager[object]:
+    """Return a context without autocast on the device of x.
+
+    It does nothing where autocast is off: torch 2.9 cannot even switch it off on XLA.
+    """
+    device = "cpu" if x.is_meta else x.device.type
+    if torch.is_autocast_enabled(device):
+        return torch.autocast(device, enabled=False)
+    return nullcontext()
+
+
 def chunks(x: Tensor) -> Sequence[Tensor]:
     """Return views (N, D) of the tokens of x, parts of a size that suits the device."""
     flat = x.reshape(-1, x.shape[-1])
@@ -34,7 +46,7 @@ def chunks(x: Tensor) -> Sequence[Tensor]:
 
 def project(x: Tensor, w: Tensor) -> Tensor:
     """Return w·x of each row of w (M, D) and each token of x: (M, N)."""
-    with torch.autocast("cpu" if x.is_meta else x.device.type, enabled=False):
+    with without_autocast(x):
         return working(w.to(x.dtype) @ x.reshape(-1, x.shape[-1]).mT)
 
 

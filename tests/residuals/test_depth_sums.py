@@ -129,3 +129,16 @@ def test_sources_that_nobody_reads_any_more_are_let_go() -> None:
             sums.append(torch.randn(4, WIDTH))
             alive.append([j for j, source in enumerate(sums.sources) if source is not None])
     assert alive == [[0], [], [2], []]
+
+
+def test_autocast_is_not_touched_where_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch 2.9 raises on XLA even when it is only to be switched off."""
+
+    def raises(*_: object, **__: object) -> None:
+        raise RuntimeError("unsupported scalarType")
+
+    x, w = torch.ones(2, 3), torch.ones(1, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert depth_terms.project(x, w).dtype == torch.float32  # not autocast's bfloat16
+    monkeypatch.setattr(torch, "autocast", raises)
+    assert depth_terms.project(x, w).tolist() == [[3.0, 3.0]]
