@@ -1,7 +1,7 @@
 """LAuReL against the paper's equations, written out slowly, and against its printed counts."""
 
 from collections.abc import Callable
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
@@ -11,82 +11,13 @@ from torch import Tensor
 from residual_lab import build_model, compose
 from residual_lab.errors import ConfigError
 from residual_lab.models import Decoder
-from residual_lab.residuals import Layer
-from residual_lab.residuals.laurel import Laurel, ResidualWeights
+from residual_lab.residuals.laurel import Laurel
 from residual_lab.residuals.mixing import carry, carry_by_autograd
-from tests.residuals.conftest import saved_units
+from tests.residuals.conftest import jiggle, saved_units
+from tests.residuals.laurel_reference import DEPTH, RANK, WIDTH, check_against_the_equations
 
-WIDTH, DEPTH, RANK = 6, 5, 2
 LOW_RANK = ("none", "current", "shared", "per_lag")
-
-
-def toy_layers() -> list[Layer]:
-    """Non-linear maps (2, 3, WIDTH) → same, different in each layer."""
-    generator = torch.Generator().manual_seed(3)
-    maps = torch.randn(DEPTH, WIDTH, WIDTH, generator=generator, dtype=torch.float64)
-    return [lambda x, q=None, k=None, v=None, w=w: torch.tanh(x @ w) for w in maps]
-
-
-def reference(
-    connection: Laurel, x: Tensor, layers: list[Layer], options: dict[str, Any]
-) -> Tensor:
-    """x_{i+1} = α_i f(x_i) + β_i (x_i + Σ_j γ_ij h_ij(x_{i−j})), eq. 1-6, term by term."""
-    k, low_rank = options.get("k", 0), options.get("low_rank", "none")
-    missing, norm = options.get("missing", "embedding"), options.get("norm", "none")
-    xs = [x]
-    used = 0
-    for i, layer in enumerate(layers):
-        alpha = beta = torch.ones(1, dtype=torch.float64)
-        if connection.weights is not None:
-            alpha, beta = (side[i] for side in connection.weights())
-
-        def normed(y: Tensor, i: int = i) -> Tensor:
-            mean_square = (y**2).mean(-1, keepdim=True)
-            return y / torch.sqrt(mean_square + 1e-6) * connection.scale[i]
-
-        def h(lag: int, y: Tensor, i: int = i) -> Tensor:
-            if low_rank in ("none", "current"):
-                return y
-            pair = lag if low_rank == "per_lag" else 0
-            assert connection.maps is not None
-            return y @ connection.maps.down[i, pair] @ connection.maps.up[i, pair]
-
-        terms = []
-        for lag in range(k):
-            if i - lag < 0 and missing == "drop":
-                continue
-            y = xs[max(i - lag, 0)]
-            terms.append(connection.gamma[used] * h(lag, normed(y) if norm == "input" else y))
-            used += 1
-        if low_rank == "current":
-            assert connection.maps is not None
-            y = normed(xs[i]) if norm == "input" else xs[i]
-            terms.append(y @ connection.maps.down[i, 0] @ connection.maps.up[i, 0])
-        g = xs[i]
-        if terms:
-            total = torch.stack(terms).sum(0)
-            if norm == "output":
-                g = (
-                    g
-                    + total
-                    / torch.sqrt((total**2).mean(-1, keepdim=True) + torch.finfo(torch.float64).eps)
-                    * connection.scale[i]
-                )
-            else:
-                g = g + total
-        xs.append(alpha * layer(xs[i]) + beta * g)
-    return xs[-1]
-
-
-def random_laurel(options: dict[str, Any]) -> Laurel:
-    connection = Laurel(DEPTH, WIDTH, rank=RANK, **options).double()
-    generator = torch.Generator().manual_seed(4)
-    with torch.no_grad():
-        for parameter in connection.parameters():
-            parameter += 0.5 * torch.randn(
-                parameter.shape, generator=generator, dtype=torch.float64
-            )
-    return connection
+ATTENTIONS = ("residual.granularity=branch", "residual.every=2")
 
 
 @pytest.mark.parametrize("norm", ["none", "input", "output"])
@@ -111,24 +42,69 @@ def test_equals_the_equations(
         with pytest.raises(ConfigError):
             Laurel(DEPTH, WIDTH, **options)
         return
-    connection, layers = random_laurel(options), toy_layers()
-    x = torch.randn(2, 3, WIDTH, dtype=torch.float64, requires_grad=True)
-    probe = torch.randn(2, 3, WIDTH, dtype=torch.float64)
-    inputs = [x, *connection.parameters()]
-    found = connection(x, layers)
-    expected = reference(connection, x, layers, options)
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
-    for one, other in zip(
-        torch.autograd.grad(found, inputs, probe, allow_unused=True),
-        torch.autograd.grad(expected, inputs, probe, allow_unused=True),
-        strict=True,
-    ):
-        torch.testing.assert_close(
-            torch.zeros(()) if one is None else one,
-            torch.zeros(()) if other is None else other,
-            rtol=1e-8,
-            atol=1e-10,
-        )
+    check_against_the_equations(options)
+
+
+@pytest.mark.parametrize("missing", ["embedding", "drop"])
+@pytest.mark.parametrize("low_rank", LOW_RANK)
+@pytest.mark.parametrize(("gamma_bound", "k"), [("free", 3), ("softmax", 3), ("tanh", 2)])
+@pytest.mark.parametrize(("every", "offset"), [(1, 0), (2, 0), (2, 1), (3, 2)])
+def test_bounded_gammas_and_placement_equal_the_equations(
+    missing: str, low_rank: str, gamma_bound: str, k: int, every: int, offset: int
+) -> None:
+    """Layers that have no LAuReL are plain, and their outputs are activations that PA reads."""
+    options = {
+        "missing": missing,
+        "low_rank": low_rank,
+        "gamma_bound": gamma_bound,
+        "k": k,
+        "every": every,
+        "offset": offset,
+        "residual_weights": True,
+        "norm": "input" if gamma_bound == "softmax" else "none",
+    }
+    check_against_the_equations(options)
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_beside_attention_or_mlp_alone(
+    offset: int, tiny: Callable[..., Decoder], tokens_BT: Tensor
+) -> None:
+    """Among branches every second one: x' = α·f + β·(x + x A B) around it, f + x elsewhere."""
+    options = ("residual=laurel_rw+lr", "residual.granularity=branch", "residual.every=2")
+    model = jiggle(tiny(*options, f"residual.offset={offset}"))
+    calls: list[tuple[Tensor, Tensor]] = []
+    for unit in model.units:
+        unit.register_forward_hook(lambda _, inputs, f: calls.append((inputs[0], f)))
+    model.norm.register_forward_hook(lambda _, inputs, f: calls.append((inputs[0], f)))
+    model(tokens_BT)
+    laurel = model.connection
+    assert isinstance(laurel, Laurel) and laurel.weights is not None and laurel.maps is not None
+    alphas, betas = laurel.weights()
+    assert len(calls) == 9 and len(alphas) == 4
+    for index, ((x, f), (after, _)) in enumerate(pairwise(calls)):
+        expected = f + x
+        if index % 2 == offset:
+            block = index // 2
+            low_rank = x @ laurel.maps.down[block, 0] @ laurel.maps.up[block, 0]
+            expected = alphas[block] * f + betas[block] * (x + low_rank)
+        torch.testing.assert_close(after, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({"every": 2, "offset": 2}, "offset=2"),
+        ({"every": 8, "offset": DEPTH}, f"offset={DEPTH}"),
+        ({"gamma_bound": "tanh"}, "gamma_bound=tanh"),
+        ({"gamma_bound": "softmax", "k": 1}, "gamma_bound=softmax"),
+        ({"gamma_bound": "softmax", "k": 3, "gamma": 0.3}, "gamma=0.3"),
+        ({"gamma_bound": "tanh", "k": 3, "gamma": 1.0}, "gamma=1.0"),
+    ],
+)
+def test_options_without_a_meaning_are_refused(options: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError, match=f"residual.{key}"):
+        Laurel(DEPTH, WIDTH, **options)
 
 
 @pytest.mark.parametrize("positive", [True, False])
@@ -170,6 +146,10 @@ def test_carry_is_its_formula_with_right_gradients(positive: bool, width: int) -
         (("residual=laurel_pa", "residual.low_rank=shared"), 158_384_712),
         (("residual=laurel_rw+lr", "residual.norm=output"), 158_403_120),
         (("residual=laurel_rw+lr+pa",), 160_744_056),
+        # beside the attentions alone: as many as beside whole blocks
+        (("residual=laurel_rw+lr+pa", *ATTENTIONS), 160_744_056),
+        (("residual=laurel_pa", "residual.gamma_bound=softmax", *ATTENTIONS), 157_205_064),
+        (("residual=laurel_lr", "residual.norm=input", *ATTENTIONS), 158_403_072),
     ],
 )
 def test_parameter_counts_of_the_papers_model(overrides: tuple[str, ...], expected: int) -> None:
@@ -177,46 +157,6 @@ def test_parameter_counts_of_the_papers_model(overrides: tuple[str, ...], expect
     with torch.device("meta"):
         model = build_model(compose(["model=nanodo_157m", *overrides]))
     assert sum(parameter.numel() for parameter in model.parameters()) == expected
-
-
-@pytest.mark.parametrize(
-    ("bound", "total", "parameters"),
-    [("2softmax", 2, 2), ("softmax", 1, 2), ("sigmoid", 1, 1), ("sigmoid_pair", None, 2)],
-)
-def test_bounds_hold_whatever_the_logits(bound: str, total: int | None, parameters: int) -> None:
-    weights = ResidualWeights(DEPTH, 1, bound, None, None)
-    assert sum(p.numel() for p in weights.parameters()) == parameters * DEPTH
-    with torch.no_grad():
-        weights.logits.copy_(30 * torch.randn(weights.logits.shape))
-    alphas, betas = (torch.cat(list(side)) for side in weights())
-    assert ((alphas >= 0) & (betas >= 0)).all()
-    assert ((alphas <= (total or 1)) & (betas <= (total or 1))).all()
-    if total is not None:
-        torch.testing.assert_close(alphas + betas, torch.full((DEPTH,), float(total)))
-
-
-@pytest.mark.parametrize(
-    "bound", ["2softmax", "softmax", "sigmoid", "sigmoid_pair", "free", "fixed"]
-)
-def test_initial_values_over_depth(bound: str) -> None:
-    """α runs from the first layer's value to the last one's, β follows from the bound."""
-    weights = ResidualWeights(DEPTH, 1, bound, (0.9, 0.5), None)
-    alphas, betas = (torch.cat(list(side)) for side in weights())
-    torch.testing.assert_close(alphas, torch.linspace(0.9, 0.5, DEPTH))
-    rest = {"2softmax": 2 - alphas, "softmax": 1 - alphas, "sigmoid": 1 - alphas}
-    middle = torch.full((DEPTH,), 1.0 if bound == "free" else 0.5)
-    torch.testing.assert_close(betas, rest.get(bound, middle))
-
-
-@pytest.mark.parametrize(
-    ("bound", "alpha", "beta"),
-    [("softmax", 0.5, 0.6), ("2softmax", 2.0, None), ("sigmoid", 1.0, None)],
-)
-def test_unreachable_initial_values_are_refused(
-    bound: str, alpha: float, beta: float | None
-) -> None:
-    with pytest.raises(ConfigError, match="residual"):
-        ResidualWeights(DEPTH, 1, bound, alpha, beta)
 
 
 def test_the_papers_initialisation_of_a() -> None:
