@@ -38,7 +38,10 @@ def main(arguments: list[str] | None = None) -> int:
                 print(f"{status}: {run.path}")
                 return FINISHED if status == "finished" else DIVERGED
             with run.log.open("a", encoding="utf-8") as file:
-                exit_status = _run(run, options.devices, first, file)
+                try:
+                    exit_status = _run(run, options.devices, first, file)
+                finally:
+                    logging.getLogger().handlers.clear()  # they write to the file that closes
             if first and exit_status == REFUSED and earlier is not None:
                 run.write_result(earlier)  # that of an attempt that failed still stands
             return exit_status

@@ -100,7 +100,7 @@ def test_wandb_has_one_run_for_each_run(lab: Lab, watched: list[dict[str, Any]])
     assert (resumed["exit_code"], second["exit_code"]) == (0, 0)
     assert failed["id"] == resumed["id"] != second["id"]
     assert resumed["group"] == "table"
-    assert resumed["config"]["optim"]["lr"] == 0.003
+    assert resumed["config"]["optim"]["lr"] == run.config.optim.lr
     assert run.result is not None
     assert resumed["summary"]["test_loss"] == run.result["test_loss"]
     assert resumed["summary"]["step_time_s.median"] == run.result["step_time_s"]["median"]

@@ -78,7 +78,7 @@ def test_losses_are_those_of_a_plain_loop(lab: Lab) -> None:
         progress = (step - 2) / 6
         factor = step / 2 if step < 2 else 0.1 + 0.9 * (1 + math.cos(math.pi * progress)) / 2
         for group in optimizer.param_groups:
-            group["lr"] = 3e-3 * factor
+            group["lr"] = config.optim.lr * factor
         optimizer.zero_grad()
         logits = model(batch[:, :-1])
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
