@@ -62,6 +62,8 @@ def test_every_train_command_composes() -> None:
             continue
         for word in words[1:]:
             key, _, values = word.partition("=")
+            if key.startswith("hydra"):  # the launcher's own, tested with docs/sweeps.md
+                continue
             for value in values.split(",") if values else []:
                 compose([f"{key}={value}"])
 
