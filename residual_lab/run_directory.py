@@ -31,9 +31,11 @@ _UNHASHED_DATA = {"cache_dir", "workers"}
 def config_hash(config: Config) -> str:
     """The SHA-256, in hexadecimal, of everything that can change the result, seed included.
 
-    A connection in a file of the user's own counts with what the file says, not with its place.
+    Keys at the schema's default are left out, so that a key that a later version adds leaves the
+    hashes of earlier runs as they are. A connection in a file of the user's own counts with what
+    the file says, not with its place.
     """
-    plain = config.model_dump(mode="json", exclude=_UNHASHED_SECTIONS)
+    plain = config.model_dump(mode="json", exclude=_UNHASHED_SECTIONS, exclude_defaults=True)
     plain["data"] = {k: v for k, v in plain["data"].items() if k not in _UNHASHED_DATA}
     source, _, class_name = config.residual.connection.rpartition(":")
     if source.endswith(".py") and Path(source).is_file():

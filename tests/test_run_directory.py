@@ -53,6 +53,16 @@ def test_hash_ignores_what_cannot(override: str) -> None:
     assert config_hash(compose([override])) == config_hash(compose())
 
 
+def test_a_key_at_its_default_does_not_enter_the_hash() -> None:
+    """So that a key which a later version adds leaves the names of earlier runs as they are."""
+    config = compose()
+    without = config.model_copy(update={"debug": type(config.debug)()})
+    assert config_hash(without) == config_hash(config)
+    dumped = config.model_dump(mode="json")
+    del dumped["model"]["share"], dumped["optim"]["decay_fraction"], dumped["measure"]
+    assert config_hash(Config.model_validate(dumped)) == config_hash(config)
+
+
 def test_hash_covers_the_code_of_a_users_connection(tmp_path: Path) -> None:
     """Editing the file makes another run; moving it does not."""
     code = "from residual_lab.residuals.plain import Plain\n\n\nclass Mine(Plain):\n    pass\n"
