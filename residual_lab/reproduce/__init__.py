@@ -1,0 +1,1 @@
+"""The papers' tables: their files, the runs that fill them, and the report."""
