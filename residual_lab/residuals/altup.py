@@ -1,6 +1,6 @@
 """AltUp: a wide stream of which each layer computes on one part and predicts the others."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -8,7 +8,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from residual_lab.residuals.connection import Connection, Layer
-from residual_lab.residuals.streams import Reduce, expand, mix, reduce, static
+from residual_lab.residuals.depth_weights import unfold
+from residual_lab.residuals.streams import Reduce, expand, mix, reduce, reduce_weights, static
 
 
 class AltUp(Connection):
@@ -53,11 +54,22 @@ class AltUp(Connection):
 
     def forward(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
         blocks = expand(x, self.k)
-        own = torch.eye(self.k, dtype=self.p.dtype, device=self.p.device)  # δ
-        for layer, j, p, g in zip(
-            layers, self.active, self.p.unbind(0), self.g.unbind(0), strict=True
-        ):
-            linear = p + torch.outer(g, own[j] - p[j])  # from x to x', but for f
+        gs = self.g.unbind(0)
+        for layer, j, linear, g in zip(layers, self.active, self._linear(), gs, strict=True):
             f = layer(blocks[j])
             blocks = mix(static(linear.T, x.ndim), blocks, static(g, x.ndim), f)
         return reduce(blocks, self.reduce)
+
+    @torch.no_grad()
+    def weights_over_depth(self) -> Mapping[str, Tensor]:
+        """The dense connection that the blocks unfold to."""
+        read = torch.eye(self.k, dtype=self.g.dtype, device=self.g.device)[self.active]
+        mixes = torch.stack([linear.T for linear in self._linear()])
+        output = reduce_weights(self.k, self.reduce, self.g)
+        return {"weights": unfold(read, mixes, self.g, output)}
+
+    def _linear(self) -> list[Tensor]:
+        """Return, for each layer, what maps x to x' but for f."""
+        own = torch.eye(self.k, dtype=self.p.dtype, device=self.p.device)  # δ
+        layers = zip(self.active, self.p.unbind(0), self.g.unbind(0), strict=True)
+        return [p + torch.outer(g, own[j] - p[j]) for j, p, g in layers]

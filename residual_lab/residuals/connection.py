@@ -58,3 +58,17 @@ class Connection(nn.Module):
     def forward(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
         """Map the embedding ``x`` (…, width) to the output of the last layer, same shape."""
         raise NotImplementedError
+
+    def weights_over_depth(self) -> Mapping[str, Tensor]:
+        """Return the method's own weights as they act now, for pictures of a trained model.
+
+        By name, for L layers: of each layer, (L,); of each layer and of the k things that it
+        reads, (L, k); or of sums over depth, (L + 1, L + 1), where ``[i, j]`` is the weight of
+        source j in what is read after i layers: by layer i + 1, in the last row by the output.
+        Source 0 is the embedding, source j comes from layer j.
+
+        Weights are within their bounds, vectors are their mean over the features, NaN is where
+        there is no weight; of weights that depend on the token they are the static part.
+        They are copies, outside of autograd. None: {}.
+        """
+        return {}

@@ -1,7 +1,8 @@
 """DeepCrossAttention and the generalised residual networks (GRN) that it is made of."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
+from math import nan
 from operator import add
 from typing import Annotated, ClassVar, Literal
 
@@ -118,6 +119,32 @@ class GRN(Connection):
 
     def call(self, layer: Layer, g: list[Tensor]) -> Tensor:
         return layer(g[0])
+
+    @torch.no_grad()
+    def weights_over_depth(self) -> Mapping[str, Tensor]:
+        """b of each output, the mean and the standard deviation over features (figure 10).
+
+        What is read as part of a sum has the weight of that sum. The output has one mixture, which
+        is the last row of each.
+        """
+        found = {}
+        names = ["b"] if self.mixtures == 1 else ["b_q", "b_k", "b_v"]
+        for mixture, name in enumerate(names):
+            b = self._b(mixture)
+            found[name] = b.mean(-1)
+            if b.shape[-1] > 1:
+                found[f"{name}_std"] = b.std(-1, correction=0)
+        return found
+
+    def _b(self, mixture: int) -> Tensor:
+        """Return b of every output in every sum, (L + 1, L + 1, D)."""
+        found = self.b.new_full((self.depth + 1, self.depth + 1, self.b.shape[1]), nan)
+        for t, (stack, row) in enumerate(zip(self.stacks, self.schedule.rows, strict=True)):
+            for entry, source in zip(stack, row, strict=False):  # a row may be left out
+                read = min(mixture, len(self.schedule.sums[t]) - 1)
+                index = self.schedule.index(source, t, read)
+                found[t, entry.start : entry.stop] = self.b[index]
+        return found
 
     def push(self, f: Tensor, stack: dict[Entry, Tensor], t: int) -> dict[Entry, Tensor]:
         """Return the stack of step t: f is appended, what leaves the last k joins the sum."""

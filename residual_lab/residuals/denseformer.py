@@ -1,6 +1,6 @@
 """DenseFormer: learned weighted averages of the outputs of all layers so far, and its rivals."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
 import torch
@@ -11,6 +11,7 @@ from residual_lab.errors import ConfigError
 from residual_lab.residuals.connection import Connection, Layer
 from residual_lab.residuals.depth_schedule import Schedule
 from residual_lab.residuals.depth_sums import DepthSums
+from residual_lab.residuals.depth_weights import triangle_of
 from residual_lab.residuals.mixing import carry
 
 Count = Annotated[int, Field(gt=0)]
@@ -41,6 +42,10 @@ class DepthWeightedAverages(Connection):
         for layer in layers:
             [y] = average.append(y + layer(y))  # X_i = Y_{i−1} + f(Y_{i−1}), Y_i = Σ_j α_ij·X_j
         return y
+
+    def weights_over_depth(self) -> Mapping[str, Tensor]:
+        """α_ij, as the paper's figure 5."""
+        return {"alpha": triangle_of(self.schedule, self.alpha.detach()[:, 0])}
 
 
 class DenseFormer(DepthWeightedAverages):
@@ -145,3 +150,6 @@ class SkipsWithGains(Connection):
         for layer, gain in zip(layers, self.gain.unbind(0), strict=True):
             x = carry(layer(x), None, [x], [gain])
         return x
+
+    def weights_over_depth(self) -> Mapping[str, Tensor]:
+        return {"gain": self.gain.detach()[:, 0].clone()}

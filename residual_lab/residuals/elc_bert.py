@@ -1,6 +1,6 @@
 """ELC-BERT: every layer counts, each reads a convex combination of all earlier outputs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import torch
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from residual_lab.residuals.connection import Connection, Layer
+from residual_lab.residuals.depth_weights import triangle
 from residual_lab.residuals.mixing import weighted_sum
 
 
@@ -69,6 +70,12 @@ class ElcBert(Connection):
                 h = F.layer_norm(h, (self.width,))
             outputs.append(h)
         return weighted_sum(weights[-1], outputs) if self.weighted_output else outputs[-1]
+
+    @torch.no_grad()
+    def weights_over_depth(self) -> Mapping[str, Tensor]:
+        """The softmax of a_n, as the paper's figures; the first layer has no choice."""
+        rows = {n: torch.softmax(a, 0) for n, a in enumerate(self._rows(), 1)}
+        return {"weights": triangle(self.depth, rows)} if rows else {}
 
     def _rows(self) -> Sequence[Tensor]:
         """Return a_n of each layer but the first, and of the output if it has one."""

@@ -1,6 +1,6 @@
 """The shortcuts that He et al. 2016 tried in place of the identity (their table 1)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -89,6 +89,10 @@ class ShortcutGating(Connection):
         for layer, gate in zip(layers, self.gates(), strict=True):
             x = x - gate(x) * x + layer(x)
         return x
+
+    def weights_over_depth(self) -> Mapping[str, Tensor]:
+        """σ(b), the part of the gates that does not depend on the token."""
+        return {"gate": self.gates.without_input()}
 
 
 class LinearShortcut(Connection):

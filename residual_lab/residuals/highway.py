@@ -1,6 +1,6 @@
 """Highway layers, and the gates that they and others have."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -23,6 +23,10 @@ class Gates(nn.Module):
         """Yield each layer's gate, a function of x."""
         for weight, bias in zip(self.weight.unbind(0), self.bias.unbind(0), strict=True):
             yield partial(_gate, weight=weight, bias=bias)
+
+    def without_input(self) -> Tensor:
+        """Return what the biases alone open of each layer's gate, the mean over features, (L,)."""
+        return torch.sigmoid(self.bias.detach()).mean(-1)
 
 
 def _gate(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -56,3 +60,7 @@ class Highway(Connection):
         for layer, gate in zip(layers, self.gates(), strict=True):
             x = x + gate(x) * (layer(x) - x)  # T ⊙ f + (1 − T) ⊙ x
         return x
+
+    def weights_over_depth(self) -> Mapping[str, Tensor]:
+        """σ(b), the part of the gates that does not depend on the token."""
+        return {"gate": self.gates.without_input()}

@@ -8,8 +8,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from residual_lab.residuals.connection import Connection, Layer
+from residual_lab.residuals.depth_weights import unfold
 from residual_lab.residuals.low_rank import project_layer_normed, project_normed
-from residual_lab.residuals.streams import Reduce, expand, mix, reduce, static
+from residual_lab.residuals.streams import Reduce, expand, mix, reduce, reduce_weights, static
 
 Count = Annotated[int, Field(gt=0)]
 Norm = Literal["rmsnorm", "layernorm"]
@@ -104,6 +105,12 @@ class HyperConnections(Connection):
             f = layer(mix(A_m, streams)[0])
             streams = mix(A_r, streams, B, f)
         return reduce(streams, self.reduce)
+
+    @torch.no_grad()
+    def weights_over_depth(self) -> Mapping[str, Tensor]:
+        """The static part unfolded: the dense connection that it amounts to, as the paper draws."""
+        output = reduce_weights(self.n, self.reduce, self.B)
+        return {"weights": unfold(self.A_m, self.A_r, self.B, output)}
 
     def _weights(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield each layer's static A_m (n, 1, …), A_r (n, n, …) and B (n, …)."""

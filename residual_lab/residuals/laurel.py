@@ -1,8 +1,9 @@
 """LAuReL: the residual connection with learned weights, a low-rank map and a memory."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
+from math import nan
 from operator import add
 from typing import Annotated, ClassVar, Literal
 
@@ -13,6 +14,7 @@ from torch.nn import functional as F
 
 from residual_lab.errors import ConfigError
 from residual_lab.residuals.connection import Connection, Layer
+from residual_lab.residuals.depth_weights import by_layer
 from residual_lab.residuals.laurel_weights import (
     GammaBound,
     PerDepth,
@@ -20,8 +22,8 @@ from residual_lab.residuals.laurel_weights import (
     bound_gammas,
     gamma_logit,
 )
-from residual_lab.residuals.low_rank import LowRank, inverse_rms, project
-from residual_lab.residuals.mixing import Weight, carry
+from residual_lab.residuals.low_rank import LowRank, Projections, inverse_rms
+from residual_lab.residuals.mixing import Weight, carry, weighted_sum
 
 Count = Annotated[int, Field(gt=0)]
 
@@ -127,7 +129,10 @@ class Laurel(Connection):
             if self.pairs
             else None
         )
+        self.memory = max(1, k)
         self.lags = [k if missing == "embedding" else min(k, i + 1) for i in places]
+        self.reads = self._reads(places) if self.pairs else []
+        self.readers = _readers(depth, self.reads)
         if k:
             vanishes = low_rank in ("shared", "per_lag") or norm == "output"
             start = gamma_logit(gamma_bound, gamma, vanishes)
@@ -138,80 +143,114 @@ class Laurel(Connection):
     def forward(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
         one = [None] * len(self.lags)
         alphas, betas = self.weights() if self.weights is not None else (one, one)
-        maps = self.maps() if self.maps is not None else iter(one)
+        ups = self.maps() if self.maps is not None else one
         scales = self.scale.unbind(0) if self.norm != "none" else one
-        places = zip(alphas, betas, maps, scales, self._gammas(), strict=True)
-        memory = max(1, self.k)
-        history = deque([x] * (memory if self.missing == "embedding" else 1), memory)
+        places = enumerate(zip(alphas, betas, scales, self._gammas(), ups, strict=True))
+        projections = self._projections(scales)
+        history = deque([x] * (self.memory if self.missing == "embedding" else 1), self.memory)
         for index, layer in enumerate(layers):
+            if projections is not None:
+                projections.append(x)
             if index % self.every == self.offset:
-                alpha, beta, pair, scale, gammas = next(places)
+                place, (alpha, beta, scale, gammas, up) = next(places)
+                low_rank = None
+                if projections is not None and up is not None:
+                    parts = [projections.z[s][place, pair] for s, pair in self.reads[place]]
+                    low_rank = self._low_rank(parts, gammas, up)
                 lags = list(history)  # x, x₋₁, …, the newest first
-                terms = self._terms(x, lags, gammas, beta, pair, scale)
+                terms = self._terms(x, lags, gammas, beta, low_rank, scale)
                 x = carry(layer(x), alpha, *terms, alpha_is_positive=self.alpha_is_positive)
             else:
                 x = x + layer(x)
             history.appendleft(x)
         return x
 
-    def _gammas(self) -> Sequence[Sequence[Tensor]]:
-        """Return the γ of each layer that has LAuReL, each of shape (1,)."""
+    @torch.no_grad()
+    def weights_over_depth(self) -> Mapping[str, Tensor]:
+        """α and β (L,) and γ (L, k), of the layers that have LAuReL."""
+        places = range(self.offset, self.depth, self.every)
+        found = {}
+        if self.weights is not None:
+            for name, values in zip(("alpha", "beta"), self.weights(), strict=True):
+                found[name] = by_layer(self.depth, places, torch.stack(list(values)).mean(-1))
+        if self.k:
+            gammas = self.gamma.new_full((len(places), self.k), nan)
+            for row, logits in zip(gammas, self.gamma.split(self.lags), strict=True):
+                row[: len(logits)] = bound_gammas(logits, self.gamma_bound)
+            found["gamma"] = by_layer(self.depth, places, gammas)
+        return found
+
+    def _gammas(self) -> Sequence[Weight]:
+        """Return the γ of each layer that has LAuReL, (lags,)."""
         if not self.k:
-            return [()] * len(self.lags)
-        layers = self.gamma.split(self.lags)
-        return [bound_gammas(logits, self.gamma_bound).split(1) for logits in layers]
+            return [None] * len(self.lags)
+        return [bound_gammas(g, self.gamma_bound) for g in self.gamma.split(self.lags)]
+
+    def _reads(self, places: Sequence[int]) -> list[list[tuple[int, int]]]:
+        """Return the activations, and the pairs for them, that each layer's low-rank map reads."""
+        lags = [1] * len(places) if self.low_rank == "current" else self.lags
+        return [
+            [(max(index - lag, 0), lag if self.low_rank == "per_lag" else 0) for lag in range(n)]
+            for index, n in zip(places, lags, strict=True)
+        ]
+
+    def _projections(self, scales: Sequence[Weight]) -> Projections | None:
+        if self.maps is None:
+            return None
+        inner = scales if self.norm == "input" else [None] * len(scales)
+        return Projections(self.maps.down, self.readers, inner)
 
     def _terms(
         self,
         x: Tensor,
         lags: list[Tensor],
-        gammas: Sequence[Tensor],
+        gammas: Weight,
         beta: Weight,
-        pair: tuple[Sequence[Tensor], Tensor] | None,
+        low_rank: tuple[Tensor, Tensor] | None,
         scale: Weight,
     ) -> tuple[Sequence[Tensor], Sequence[Weight], tuple[Tensor, Tensor] | None]:
         """Return β·g: the sources, their coefficients, and the low-rank term z B."""
         sources: list[Tensor] = []
-        if self.low_rank in ("none", "current"):
-            sources = lags[: len(gammas)]
+        coefficients: list[Tensor] = []
+        if gammas is not None and self.low_rank in ("none", "current"):
+            coefficients = list(gammas.split(1))
+            sources = lags[: len(coefficients)]
             if self.norm == "input" and scale is not None:
                 sources = [lag * inverse_rms(lag) * scale for lag in sources]
-        coefficients = list(gammas[: len(sources)])
-        inner = scale if self.norm == "input" else None
-        low_rank = self._low_rank(lags, gammas, inner, *pair) if pair is not None else None
         if self.norm == "output":
             terms = [c * source for c, source in zip(coefficients, sources, strict=True)]
             terms += [low_rank[0] @ low_rank[1]] if low_rank is not None else []
             normed = F.rms_norm(reduce(add, terms), (self.width,), scale)
             return [x, normed], [beta, beta], None
-        if beta is not None:
-            coefficients = [beta * c for c in coefficients]
-            low_rank = (low_rank[0], low_rank[1] * beta) if low_rank is not None else None
+        if low_rank is not None and beta is not None:
+            low_rank = (low_rank[0], low_rank[1] * beta)
         if sources and sources[0] is x:  # x and γ₀·x are one term
-            own = 1 + gammas[0] if beta is None else beta * (1 + gammas[0])
-            return sources, [own, *coefficients[1:]], low_rank
-        return [x, *sources], [beta, *coefficients], low_rank
+            coefficients[0] = 1 + coefficients[0]
+            return sources, [c if beta is None else beta * c for c in coefficients], low_rank
+        weights = [c if beta is None else beta * c for c in coefficients]
+        return [x, *sources], [beta, *weights], low_rank
 
     def _low_rank(
-        self,
-        lags: list[Tensor],
-        gammas: Sequence[Tensor],
-        scale: Weight,
-        down: Sequence[Tensor],
-        up: Tensor,
+        self, parts: Sequence[Tensor], gammas: Weight, up: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return z (…, R) and B (R, D) of the low-rank term."""
+        """Return z (…, R) and B (R, D) of Σ_j γ_j·(x₋ⱼ A_j) B_j; ``parts`` are the x₋ⱼ A_j."""
         if self.low_rank == "current":
-            return project(lags[0], down[0], scale), up
-        downs = down if self.low_rank == "per_lag" else [down[0]] * len(lags)
-        parts = [
-            gamma * project(lag, a, scale)
-            for gamma, lag, a in zip(gammas, lags, downs, strict=False)
-        ]
+            return parts[0], up
+        assert gammas is not None
         if self.low_rank == "shared":
-            return reduce(add, parts), up
-        z = torch.cat(parts, -1)
-        return z, up[: z.shape[-1]]
+            return weighted_sum(gammas.split(1), parts), up
+        rank = parts[0].shape[-1]
+        up = up[: rank * len(parts)] * gammas.repeat_interleave(rank)[:, None]
+        return torch.cat(list(parts), -1), up
+
+
+def _readers(depth: int, reads: Sequence[Sequence[tuple[int, int]]]) -> list[list[tuple[int, int]]]:
+    """Return the layers that read each activation, each with the pair that it is projected by."""
+    readers: list[dict[tuple[int, int], None]] = [{} for _ in range(depth)]
+    for place, sources in enumerate(reads):
+        for source, pair in sources:
+            readers[source][place, pair] = None
+    return [list(found) for found in readers]
 
 
 def _check(

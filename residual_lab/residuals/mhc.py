@@ -1,7 +1,7 @@
 """mHC: hyper-connections whose mixing is doubly stochastic."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -9,7 +9,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from residual_lab.residuals.connection import Connection, Layer
-from residual_lab.residuals.streams import Reduce, expand, mix, reduce
+from residual_lab.residuals.depth_weights import unfold
+from residual_lab.residuals.streams import Reduce, expand, mix, reduce, reduce_weights
 
 
 class ManifoldHyperConnections(Connection):
@@ -77,6 +78,16 @@ class ManifoldHyperConnections(Connection):
             H_pre, H_post, H_res = self._weights(streams, phi, alpha, b)
             streams = mix(H_res, streams, H_post, layer(mix(H_pre, streams)[0]))
         return reduce(streams, self.reduce)
+
+    @torch.no_grad()
+    def weights_over_depth(self) -> Mapping[str, Tensor]:
+        """What the biases alone amount to: the dense connection that they unfold to."""
+        n = self.n
+        pre, post, res = self.b.split([n, n, n * n], 1)
+        H_res = sinkhorn(res.T.unflatten(0, (n, n)), self.iterations)  # (n, n, L), to i from j
+        output = reduce_weights(n, self.reduce, self.b)
+        mixes = H_res.permute(2, 1, 0)
+        return {"weights": unfold(torch.sigmoid(pre), mixes, 2 * torch.sigmoid(post), output)}
 
     def _weights(
         self, streams: Tensor, phi: Tensor, alpha: Tensor, b: Tensor

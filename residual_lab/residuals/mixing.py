@@ -93,7 +93,7 @@ class _Carry(torch.autograd.Function):
         for source, coefficient in zip(sources[1:], coefficients[1:], strict=True):
             total = _plus(total, source, coefficient, in_place=True)
         if z is not None and up is not None:
-            total += z @ up
+            _add_product(total, z, up)
         ctx.recover = alpha_is_positive and total.dtype in (torch.float32, torch.float64)
         kept = (total if ctx.recover else increment) if ctx.needs_input_grad[2] else None
         learned = ctx.needs_input_grad[5 + count :]
@@ -146,6 +146,13 @@ def _plus(total: Tensor, x: Tensor, weight: Weight, in_place: bool = False) -> T
     if total.dtype != x.dtype:  # addcmul does not promote
         x = x.to(total.dtype)
     return total.addcmul_(x, weight) if in_place else total.addcmul(x, weight)
+
+
+def _add_product(total: Tensor, z: Tensor, up: Tensor) -> None:
+    if z.dtype == up.dtype == total.dtype and total.is_contiguous():
+        total.view(-1, total.shape[-1]).addmm_(z.flatten(0, -2), up)
+    else:  # autocast's product is narrower
+        total += z @ up
 
 
 def _low_rank_gradients(

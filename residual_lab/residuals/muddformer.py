@@ -1,6 +1,6 @@
 """MUDDFormer: multiway dynamic dense connections."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, ClassVar
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from residual_lab.residuals.connection import Connection, Layer
+from residual_lab.residuals.depth_weights import triangle
 from residual_lab.residuals.low_rank import project_normed
 from residual_lab.residuals.mixing import weighted_sum
 
@@ -72,12 +73,7 @@ class MuddFormer(Connection):
 
         The weights of one source are (ways, …, 1), or (ways, 1, …) where they are static.
         """
-        statics = [
-            a.view(n, ways)
-            for a, (n, ways) in zip(
-                self.a.split([n * w for n, w in self.shapes]), self.shapes, strict=True
-            )
-        ]
+        statics = self._statics()
         if not self.dynamic:
             yield from (partial(_static, a=a) for a in statics)
             return
@@ -85,6 +81,22 @@ class MuddFormer(Connection):
         sizes = [k * n * w for k, (n, w) in zip(self.hidden, self.shapes, strict=True)]
         for down, up, k, a in zip(downs, self.W2.split(sizes), self.hidden, statics, strict=True):
             yield partial(_dynamic, down=down.mT, up=up.view(k, -1), a=a)
+
+    def _statics(self) -> list[Tensor]:
+        """Return a of each step, (sources, ways)."""
+        parts = self.a.split([n * ways for n, ways in self.shapes])
+        return [a.view(shape) for a, shape in zip(parts, self.shapes, strict=True)]
+
+    @torch.no_grad()
+    def weights_over_depth(self) -> Mapping[str, Tensor]:
+        """The static part a_ij; of several ways R, Q, K and V, of which the output has R."""
+        names = ["a"] if self.ways == 1 else ["a_r", "a_q", "a_k", "a_v"]
+        steps = dict(enumerate(self._statics(), 1))
+        ways = {
+            name: {i: a[:, way] for i, a in steps.items() if way < a.shape[1]}
+            for way, name in enumerate(names)
+        }
+        return {name: triangle(self.depth, rows) for name, rows in ways.items() if rows}
 
 
 def _static(x: Tensor, a: Tensor) -> Sequence[Tensor]:

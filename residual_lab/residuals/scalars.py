@@ -1,6 +1,6 @@
 """Learned factors on the increment: residual gates, ReZero and LayerScale."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
 import torch
@@ -36,6 +36,10 @@ class ResidualGates(Connection):
         for layer, gate in zip(layers, torch.relu(self.k).unbind(0), strict=True):
             x = carry(layer(x), gate, [x], [None], alpha_is_positive=False)
         return x
+
+    def weights_over_depth(self) -> Mapping[str, Tensor]:
+        """The gates, ReLU(k)."""
+        return {"gate": torch.relu(self.k.detach()[:, 0])}
 
 
 class ReZero(Connection):
@@ -76,6 +80,10 @@ class ReZero(Connection):
             x = carry(layer(x), alpha, [x], [None], alpha_is_positive=False)
         return x
 
+    def weights_over_depth(self) -> Mapping[str, Tensor]:
+        alphas = self.alpha.detach()[:, 0]
+        return {"alpha": alphas.repeat_interleave(self.share)[: self.depth].clone()}
+
 
 class LayerScale(Connection):
     """A learned factor for each feature of the increment, small at the start.
@@ -104,3 +112,7 @@ class LayerScale(Connection):
         for layer, scale in zip(layers, self.scale.unbind(0), strict=True):
             x = carry(layer(x), scale, [x], [None], alpha_is_positive=False)
         return x
+
+    def weights_over_depth(self) -> Mapping[str, Tensor]:
+        """λ, the mean over the features."""
+        return {"lambda": self.scale.detach().mean(-1)}

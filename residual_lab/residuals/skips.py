@@ -1,12 +1,13 @@
 """Skips beside the residual stream: from the input, and from the first half to the second."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from residual_lab.residuals.connection import Connection, Layer
+from residual_lab.residuals.depth_weights import by_layer
 from residual_lab.residuals.mixing import carry
 
 
@@ -37,6 +38,11 @@ class InputSkip(Connection):
             x = carry(x, stream, [start], [skip], alpha_is_positive=False)
             x = x + layer(x)
         return x
+
+    def weights_over_depth(self) -> Mapping[str, Tensor]:
+        """λ₀, of the stream, and λ₁, of the input."""
+        stream, skip = self.weights.detach()[..., 0].clone().unbind(1)
+        return {"lambda_stream": stream, "lambda_input": skip}
 
 
 class UNetSkips(Connection):
@@ -77,3 +83,8 @@ class UNetSkips(Connection):
             x = carry(x, None, [pushed.pop()], [weight])
             x = x + layer(x)
         return x
+
+    def weights_over_depth(self) -> Mapping[str, Tensor]:
+        """w of the second half."""
+        places = range(self.depth - self.depth // 2, self.depth)
+        return {"w": by_layer(self.depth, places, self.weights.detach()[:, 0])}

@@ -26,6 +26,11 @@ def reduce(streams: Tensor, how: Reduce) -> Tensor:
     return streams.sum(0) if how == "sum" else streams.mean(0)
 
 
+def reduce_weights(n: int, how: Reduce, like: Tensor) -> Tensor:
+    """Return the weight of each stream in :func:`reduce`, (n,)."""
+    return like.new_full((n,), 1.0 if how == "sum" else 1 / n)
+
+
 def static(weights: Tensor, dimensions: int) -> Tensor:
     """Let weights of (n, …) or (n, m, …) broadcast against activations of ``dimensions``."""
     return weights[(...,) + (None,) * dimensions]

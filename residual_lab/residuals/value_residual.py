@@ -1,6 +1,6 @@
 """Value residual: every attention mixes in the values of the first."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from residual_lab.residuals.connection import Connection, Layer
+from residual_lab.residuals.depth_weights import by_layer
 
 
 class ValueResidual(Connection):
@@ -53,6 +54,14 @@ class ValueResidual(Connection):
         for layer, first, own in zip(layers[1:], firsts, owns, strict=True):
             x = x + layer(x, edit_values=partial(_mix, values, first, own))
         return x
+
+    def weights_over_depth(self) -> Mapping[str, Tensor]:
+        """λ₁ and λ₂ where they are learned; the first layer has none."""
+        if not self.learn:
+            return {}
+        places = range(1, self.depth)
+        first, own = (by_layer(self.depth, places, w) for w in self.weights.detach().unbind(1))
+        return {"lambda_first": first, "lambda_own": own}
 
     def _weights(self) -> Sequence[Sequence[Tensor | float]]:
         """Return λ₁ and λ₂ of each layer after the first."""

@@ -45,7 +45,7 @@ def reference(
                 return y
             pair = lag if low_rank == "per_lag" else 0
             assert connection.maps is not None
-            return y @ connection.maps.down[place, pair] @ connection.maps.up[place, pair]
+            return y @ connection.maps.down[place, pair].mT @ connection.maps.up[place, pair]
 
         terms = []
         lags = [lag for lag in range(k) if i - lag >= 0 or missing == "embedding"]
@@ -61,7 +61,7 @@ def reference(
         if low_rank == "current":
             assert connection.maps is not None
             y = normed(xs[i]) if norm == "input" else xs[i]
-            terms.append(y @ connection.maps.down[place, 0] @ connection.maps.up[place, 0])
+            terms.append(y @ connection.maps.down[place, 0].mT @ connection.maps.up[place, 0])
         g = xs[i]
         if terms:
             total = torch.stack(terms).sum(0)

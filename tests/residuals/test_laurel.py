@@ -86,7 +86,7 @@ def test_beside_attention_or_mlp_alone(
         expected = f + x
         if index % 2 == offset:
             block = index // 2
-            low_rank = x @ laurel.maps.down[block, 0] @ laurel.maps.up[block, 0]
+            low_rank = x @ laurel.maps.down[block, 0].mT @ laurel.maps.up[block, 0]
             expected = alphas[block] * f + betas[block] * (x + low_rank)
         torch.testing.assert_close(after, expected, rtol=1e-12, atol=1e-12)
 
@@ -163,7 +163,7 @@ def test_the_papers_initialisation_of_a() -> None:
     """Footnote 2: A[i, j] = 1/√(rD) where i mod r = j; then AᵀA = I/r² where r divides D."""
     connection = Laurel(2, 768, low_rank="current", rank=32)
     assert connection.maps is not None
-    down = connection.maps.down[0, 0]
+    down = connection.maps.down[0, 0].mT
     torch.testing.assert_close(down.T @ down, torch.eye(32) / 32**2)
     assert down[33, 1].item() == pytest.approx((32 * 768) ** -0.5)
     assert not connection.maps.up.any()
@@ -172,7 +172,7 @@ def test_the_papers_initialisation_of_a() -> None:
 def test_the_default_rank_is_the_papers_at_its_width() -> None:
     connection = Laurel(1, 768, low_rank="current")
     assert connection.maps is not None
-    assert connection.maps.down.shape[-1] == 32
+    assert connection.maps.down.shape[-2] == 32
 
 
 @pytest.mark.parametrize(
