@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from residual_lab.config.schema import Config, ModelConfig
+from residual_lab.config.models import DecoderConfig
+from residual_lab.config.schema import Config
 from residual_lab.costs.arguments import Arguments
 from residual_lab.costs.bench import CLOCKS, Subject
 from residual_lab.costs.bound import Rates, probes, work_of_step
@@ -38,7 +39,7 @@ SHAPE = (
 class Block(nn.Module):
     """Causal self-attention and an MLP, each with its norm and its addition."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         assert config.mlp_width is not None
         self.heads = config.heads
@@ -61,7 +62,7 @@ class Block(nn.Module):
 class Reference(nn.Module):
     """A GPT with learned positions and a tied head."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         assert config.max_sequence_length is not None
         self.tokens = nn.Embedding(config.vocabulary, config.width)

@@ -37,6 +37,8 @@ def config_hash(config: Config) -> str:
     """
     plain = config.model_dump(mode="json", exclude=_UNHASHED_SECTIONS, exclude_defaults=True)
     plain["data"] = {k: v for k, v in plain["data"].items() if k not in _UNHASHED_DATA}
+    if config.start.run is not None:
+        plain["start"] = {"run": Path(config.start.run).name}
     source, _, class_name = config.residual.connection.rpartition(":")
     if source.endswith(".py") and Path(source).is_file():
         text = hashlib.sha256(Path(source).read_bytes()).hexdigest()

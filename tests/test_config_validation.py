@@ -137,7 +137,7 @@ def test_missing_folder_and_missing_primary_configuration(tmp_path: Path) -> Non
 def test_a_section_that_is_not_one(own: Path) -> None:
     (own / "optim/mine.yaml").write_text("- 1\n")
     (line,) = problems(["optim=mine"], config_dir=own)
-    assert line.startswith("optim=[1]: must be a section with the keys name, lr")
+    assert line.startswith("optim=[1]: must be a section with the keys name, optimizer, lr")
 
 
 OWN_CONNECTION = """

@@ -8,25 +8,40 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, create_model
 
-from residual_lab.config.schema import (
-    BudgetConfig,
-    DataConfig,
-    HardwareConfig,
-    ModelConfig,
-    ResidualConfig,
-)
+from residual_lab.config.data import DataConfig, LinearMapConfig, TextDataConfig
+from residual_lab.config.models import DecoderConfig, LowRankLinearConfig, ModelConfig
+from residual_lab.config.schema import BudgetConfig, HardwareConfig, ResidualConfig
 from residual_lab.errors import ConfigError
 
 
 def conflicts(sections: Mapping[str, BaseModel]) -> Iterator[str]:
-    """Yield a line for each broken rule whose sections are all there."""
+    """Yield a line for each broken rule whose sections are all there, and of its kinds."""
     for rule in _RULES:
-        names = list(inspect.signature(rule).parameters)
-        if all(name in sections for name in names):
-            yield from rule(**{name: sections[name] for name in names})
+        kinds = {name: kind for name, kind in get_type_hints(rule).items() if name != "return"}
+        if all(isinstance(sections.get(name), kind) for name, kind in kinds.items()):
+            yield from rule(**{name: sections[name] for name in kinds})
 
 
-def _heads(model: ModelConfig) -> Iterator[str]:
+def _decoder_without_text(model: DecoderConfig, data: LinearMapConfig) -> Iterator[str]:
+    yield (
+        f"model.family=decoder: reads text, not the vectors of data.source={data.source}; "
+        "give model=low_rank_linear, or other data"
+    )
+
+
+def _vectors_without_map(model: LowRankLinearConfig, data: TextDataConfig) -> Iterator[str]:
+    yield (
+        f"model.family={model.family}: reads vectors, not the text of data.source={data.source}; "
+        "give data=linear_map"
+    )
+
+
+def _features(model: LowRankLinearConfig, data: LinearMapConfig) -> Iterator[str]:
+    if data.width != model.width:
+        yield f"data.width={data.width}: must be model.width={model.width}"
+
+
+def _heads(model: DecoderConfig) -> Iterator[str]:
     width, heads = model.attention_width or model.width, model.heads
     if width % heads:
         near = " or ".join(map(str, _nearest_divisors(width, heads)))
@@ -41,7 +56,7 @@ def _heads(model: ModelConfig) -> Iterator[str]:
         )
 
 
-def _positions(model: ModelConfig, data: DataConfig) -> Iterator[str]:
+def _positions(model: DecoderConfig, data: TextDataConfig) -> Iterator[str]:
     if model.positions != "learned":
         return
     rows = model.max_sequence_length
@@ -57,13 +72,13 @@ def _positions(model: ModelConfig, data: DataConfig) -> Iterator[str]:
         )
 
 
-def _share(model: ModelConfig) -> Iterator[str]:
+def _share(model: DecoderConfig) -> Iterator[str]:
     if model.layers % model.share:
         near = " or ".join(map(str, _nearest_divisors(model.layers, model.share)))
         yield f"model.share={model.share}: must divide model.layers={model.layers}; nearest: {near}"
 
 
-def _vocabulary(model: ModelConfig, data: DataConfig) -> Iterator[str]:
+def _vocabulary(model: DecoderConfig, data: TextDataConfig) -> Iterator[str]:
     if data.tokenizer == "bpe" and data.vocabulary < 257:
         yield (
             f"data.vocabulary={data.vocabulary}: a byte-level BPE has at least 257 pieces, the "
@@ -76,7 +91,7 @@ def _vocabulary(model: ModelConfig, data: DataConfig) -> Iterator[str]:
         )
 
 
-def _source(data: DataConfig) -> Iterator[str]:
+def _source(data: TextDataConfig) -> Iterator[str]:
     if data.source == "files" and data.path is None:
         yield "data.path=null: must be a file or a folder of text; give data.path=PATH"
     if data.source == "hub" and data.path is None and data.repository is None:
@@ -138,6 +153,9 @@ def _residual(residual: ResidualConfig, model: ModelConfig) -> Iterator[str]:
 
 
 _RULES: tuple[Callable[..., Iterator[str]], ...] = (
+    _decoder_without_text,
+    _vectors_without_map,
+    _features,
     _heads,
     _positions,
     _share,

@@ -5,71 +5,13 @@ Hydra composes the YAML files of ``conf/``; this module says what the result may
 ``config.yaml`` holds, plain and fully resolved. It imports neither torch nor Hydra.
 """
 
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-Count = Annotated[int, Field(gt=0)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
-NonNegative = Annotated[float, Field(ge=0)]
-
-
-def absolute(path: str) -> str:
-    """The path from the root, so that a saved configuration works from any folder."""
-    return str(Path(path).expanduser().absolute())
-
-
-class Section(BaseModel):
-    """Unknown keys are refused; nothing changes after validation."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class ModelConfig(Section):
-    """A decoder-only transformer (``residual_lab/models/decoder.py``)."""
-
-    name: str
-    layers: Count
-    width: Count
-    heads: Count
-    attention_width: Count | None = None  # width of queries, keys and values; null: `width`
-    mlp: Literal["gelu", "relu", "swiglu"] = "gelu"
-    mlp_width: Count | None = None  # null: 4·width, for SwiGLU 8·width/3
-    norm: Literal["layernorm", "rmsnorm"] = "layernorm"
-    norm_bias: bool = False
-    norm_epsilon: Annotated[float, Field(gt=0)] = 1e-5
-    positions: Literal["rotary", "learned", "sinusoidal"] = "rotary"
-    max_sequence_length: Count | None = None  # rows of the learned table
-    bias: bool = False  # in the linear maps of attention and MLP
-    attention_bias: bool | None = None  # in those of attention; null: `bias`
-    tied_head: bool = True
-    head_bias: bool = False
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    vocabulary: Count
-    share: Count = 1  # consecutive layers that share one set of weights
-    init: Literal["gpt2", "xavier"] = "gpt2"
-    embedding_std: Annotated[float, Field(gt=0)] | None = None  # null: 0.02; of xavier 1/√width
-
-    @field_validator("attention_width", mode="after")
-    @classmethod
-    def _attention_width(cls, value: int | None, info: ValidationInfo) -> int | None:
-        return value if value is not None else info.data.get("width")
-
-    @field_validator("attention_bias", mode="after")
-    @classmethod
-    def _attention_bias(cls, value: bool | None, info: ValidationInfo) -> bool | None:
-        return value if value is not None else info.data.get("bias")
-
-    @field_validator("mlp_width", mode="after")
-    @classmethod
-    def _mlp_width(cls, value: int | None, info: ValidationInfo) -> int | None:
-        width, mlp = info.data.get("width"), info.data.get("mlp")
-        if value is not None or width is None:
-            return value
-        return width * 8 // 3 if mlp == "swiglu" else 4 * width
-
-    model_config = ConfigDict(validate_default=True)
+from residual_lab.config.data import DataConfig
+from residual_lab.config.models import ModelConfig
+from residual_lab.config.section import Count, Fraction, NonNegative, Section, absolute
 
 
 class ResidualConfig(BaseModel):
@@ -102,6 +44,17 @@ class BudgetConfig(Section):
     batch_tokens: Count  # tokens per optimizer step, over all devices and accumulated batches
 
 
+class StartConfig(Section):
+    """The weights that a run starts from, where they are not drawn from its seed."""
+
+    run: str | None = None  # the directory of a finished run
+
+    @field_validator("run", mode="after")
+    @classmethod
+    def _absolute(cls, value: str | None) -> str | None:
+        return None if value is None else absolute(value)
+
+
 class EvaluationConfig(Section):
     """Validation during the run and the test at its end; whole sets, token-weighted."""
 
@@ -109,48 +62,14 @@ class EvaluationConfig(Section):
     batch_sequences: Count
 
 
-class DataConfig(Section):
-    """A corpus, its tokenizer and the length of a training sequence."""
-
-    name: str
-    source: Literal["python", "files", "hub"]
-    path: str | None = None  # a file or folder, for `files`; a local copy of the files, for `hub`
-    repository: str | None = None  # on the Hugging Face hub
-    revision: str | None = None  # a commit, branch or tag of the hub's data set; null: the newest
-    subset: str | None = None
-    text_field: str = "text"
-    tokenizer: str = "bpe"  # bpe (trained on the corpus), a tokenizer.json, or a name on the hub
-    vocabulary: Count
-    sequence_length: Count
-    train_tokens: Count | None = None  # null: the whole corpus; from the hub: what the budget needs
-    validation_tokens: Count | None = None  # the first so many of the split; null: all of it
-    test_tokens: Count | None = None
-    validation_fraction: Annotated[float, Field(gt=0, lt=0.5)] = 0.02
-    test_fraction: Annotated[float, Field(gt=0, lt=0.5)] = 0.02
-    workers: Count | None = None  # processes that tokenise; null: one a core
-    cache_dir: str | None = None  # null: ~/.cache/residual-lab
-
-    @field_validator("path", "cache_dir", mode="after")
-    @classmethod
-    def _absolute(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is None and info.field_name == "cache_dir":
-            value = "~/.cache/residual-lab"
-        return None if value is None else absolute(value)
-
-    @field_validator("tokenizer", mode="after")
-    @classmethod
-    def _absolute_file(cls, value: str) -> str:
-        return absolute(value) if value.endswith(".json") or Path(value).is_file() else value
-
-    model_config = ConfigDict(validate_default=True)
-
-
 class OptimConfig(Section):
-    """AdamW and its schedule; a connection's parameters are groups of their own."""
+    """The optimizer and its schedule; a connection's parameters are groups of their own."""
 
     name: str
+    optimizer: Literal["adamw", "sgd"] = "adamw"
     lr: Annotated[float, Field(gt=0)]
-    betas: tuple[Fraction, Fraction] = (0.9, 0.95)
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0  # of SGD
+    betas: tuple[Fraction, Fraction] = (0.9, 0.95)  # of AdamW, as epsilon
     epsilon: Annotated[float, Field(gt=0)] = 1e-8
     weight_decay: NonNegative = 0.1
     decay: Literal["matrices", "all"] = "matrices"  # which base parameters decay
@@ -229,6 +148,7 @@ class Config(Section):
     residual: ResidualConfig
     data: DataConfig
     budget: BudgetConfig
+    start: StartConfig = StartConfig()
     optim: OptimConfig
     evaluation: EvaluationConfig
     hardware: HardwareConfig

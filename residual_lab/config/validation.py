@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, create_model
 
 from residual_lab.config.conflicts import conflicts, option_schema
+from residual_lab.config.data import SOURCES
+from residual_lab.config.models import FAMILIES
 from residual_lab.config.schema import Config, ResidualConfig
 from residual_lab.errors import ConfigError, suggestion
 
@@ -25,27 +27,61 @@ def validate(plain: Mapping[str, Any]) -> Config:
 def _all_problems(plain: Mapping[str, Any]) -> Iterator[str]:
     missing = [key for key, value in _leaves(plain) if value == "???"]
     yield from (f"{key}: missing; give {key}=VALUE" for key in missing)
-    yield from (line for line in problems_of(Config, plain) if _key(line) not in missing)
-    sections = _valid_sections(plain)
+    schema, unknown = _schema_for(plain)
+    yield from (line for line in unknown if _key(line) not in missing)
+    known = [*missing, *map(_key, unknown)]
+    yield from (line for line in problems_of(schema, plain) if _key(line) not in known)
+    sections = _valid_sections(schema, plain)
     residual = sections.get("residual")
     if isinstance(residual, ResidualConfig):
         try:
-            schema = option_schema(residual.connection)
+            options = option_schema(residual.connection)
         except ConfigError as error:
             yield from error.problems
             del sections["residual"]
         else:
-            found = list(problems_of(schema, residual.options, "residual."))
+            found = list(problems_of(options, residual.options, "residual."))
             yield from found
             if found:
                 del sections["residual"]
     yield from conflicts(sections)
 
 
-def _valid_sections(plain: Mapping[str, Any]) -> dict[str, BaseModel]:
+# The key that tells which of several schemas a section has, its values, and its default.
+_KINDS: dict[str, tuple[str, Mapping[str, type[BaseModel]], str]] = {
+    "model": ("family", FAMILIES, "decoder"),
+    "data": ("source", SOURCES, "python"),
+}
+
+
+def _schema_for(plain: Mapping[str, Any]) -> tuple[type[BaseModel], list[str]]:
+    """``Config`` with the schemas that the model and the data of ``plain`` have.
+
+    Also a line for each of the two that is of no known kind.
+    """
+    chosen, problems = [], []
+    for section, (key, kinds, default) in _KINDS.items():
+        value = plain.get(section)
+        kind = value.get(key, default) if isinstance(value, Mapping) else default
+        if not isinstance(kind, str) or kind not in kinds:
+            near = suggestion(str(kind), kinds)
+            allowed = ", ".join(kinds)
+            problems.append(f"{section}.{key}={_shown(kind)}: must be one of {allowed}{near}")
+            kind = default
+        chosen.append(kinds[kind])
+    return _with_sections(*chosen), problems
+
+
+@lru_cache
+def _with_sections(model: type[BaseModel], data: type[BaseModel]) -> type[BaseModel]:
+    sections: dict[str, Any] = {"model": (model, ...), "data": (data, ...)}
+    return create_model("Config", __base__=Config, **sections)
+
+
+def _valid_sections(schema: type[BaseModel], plain: Mapping[str, Any]) -> dict[str, BaseModel]:
     """The sections that are right by themselves, typed."""
     sections = {}
-    for name, field in Config.model_fields.items():
+    for name, field in schema.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             try:
                 sections[name] = field.annotation.model_validate(plain.get(name))

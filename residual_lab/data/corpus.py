@@ -17,7 +17,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 from tokenizers import Tokenizer
 
-from residual_lab.config.schema import Config, DataConfig
+from residual_lab.config.data import TextDataConfig
+from residual_lab.config.schema import Config
 from residual_lab.data import shards
 from residual_lab.data.encode import Encoder
 from residual_lab.data.hub import HubDataset
@@ -93,7 +94,7 @@ def prepare(config: Config) -> Corpus:
     return corpus
 
 
-def build_source(data: DataConfig) -> Source:
+def build_source(data: TextDataConfig) -> Source:
     """The documents that ``data`` asks for."""
     fractions = data.validation_fraction, data.test_fraction
     if data.source == "python":
@@ -121,7 +122,7 @@ def token_limits(config: Config) -> dict[Split, int | None]:
     return {split: None if limit is None else limit + 1 for split, limit in wanted.items()}
 
 
-def settings_key(data: DataConfig, limits: dict[Split, int | None]) -> str:
+def settings_key(data: TextDataConfig, limits: dict[Split, int | None]) -> str:
     """A hash of everything that chooses the tokens, except the source's own content."""
     keys = {"source", "repository", "revision", "subset", "validation_fraction", "test_fraction"}
     chosen: dict[str, Any] = data.model_dump(include=keys)
@@ -186,7 +187,7 @@ def _build(
     return corpus
 
 
-def _tokenizer(data: DataConfig, source: Source, folder: Path, version: str) -> Tokenizer:
+def _tokenizer(data: TextDataConfig, source: Source, folder: Path, version: str) -> Tokenizer:
     path = folder / "tokenizer.json"
     if not path.is_file():
         if data.tokenizer == "bpe":
@@ -234,7 +235,7 @@ def _fingerprint(folder: Path, splits: dict[Split, dict[str, Any]], dtype: str) 
     return state.hexdigest()
 
 
-def workers(data: DataConfig) -> int:
+def workers(data: TextDataConfig) -> int:
     """Processes that tokenise: ``data.workers``, or one for each core this process may use."""
     if data.workers is not None:
         return data.workers

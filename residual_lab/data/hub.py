@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from residual_lab.config.schema import DataConfig
+from residual_lab.config.data import TextDataConfig
 from residual_lab.data.local import LocalFiles, files_below
 from residual_lab.data.source import Split, by_share, grouped
 from residual_lab.errors import DataError
@@ -21,7 +21,7 @@ class HubDataset:
     ``data.validation_fraction`` and ``data.test_fraction``.
     """
 
-    def __init__(self, data: DataConfig) -> None:
+    def __init__(self, data: TextDataConfig) -> None:
         self.data = data
         self.folder = _local_folder(data) if data.path is not None else None
 
@@ -101,7 +101,7 @@ class HubDataset:
             yield row[field] or ""
 
 
-def _local_folder(data: DataConfig) -> LocalFiles:
+def _local_folder(data: TextDataConfig) -> LocalFiles:
     root = Path(str(data.path))
     if not root.is_dir():
         raise DataError(

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from residual_lab.config.schema import ModelConfig
+from residual_lab.config.models import DecoderConfig
 from residual_lab.residuals.connection import EditValues
 
 
-def build_norm(config: ModelConfig) -> nn.Module:
+def build_norm(config: DecoderConfig) -> nn.Module:
     if config.norm == "rmsnorm":
         return nn.RMSNorm(config.width, eps=config.norm_epsilon)
     return nn.LayerNorm(config.width, eps=config.norm_epsilon, bias=config.norm_bias)
@@ -73,7 +73,7 @@ class Attention(nn.Module):
     from different mixtures and each has a norm of its own.
     """
 
-    def __init__(self, config: ModelConfig, *, separate_inputs: bool, pre_norm: bool) -> None:
+    def __init__(self, config: DecoderConfig, *, separate_inputs: bool, pre_norm: bool) -> None:
         super().__init__()
         width, bias = config.attention_width, config.attention_bias
         assert width is not None and bias is not None

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from residual_lab.config.schema import ModelConfig
+from residual_lab.config.models import DecoderConfig
 from residual_lab.models.attention import (
     Attention,
     Context,
@@ -32,7 +32,7 @@ class DecoderLayer(nn.Module):
     a = attention(q, k, v);  f = a + mlp(x + a)
     """
 
-    def __init__(self, config: ModelConfig, *, separate_inputs: bool, pre_norm: bool) -> None:
+    def __init__(self, config: DecoderConfig, *, separate_inputs: bool, pre_norm: bool) -> None:
         super().__init__()
         self.attention = Attention(config, separate_inputs=separate_inputs, pre_norm=pre_norm)
         self.mlp = MLP(config, pre_norm=pre_norm)
@@ -64,7 +64,7 @@ class Decoder(nn.Module):
 
     def __init__(
         self,
-        config: ModelConfig,
+        config: DecoderConfig,
         granularity: str,
         *,
         separate_inputs: bool = False,

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from residual_lab.config.schema import ModelConfig
+from residual_lab.config.models import DecoderConfig
 from residual_lab.models.attention import Attention
 from residual_lab.models.mlp import MLP
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, config: ModelConfig) -> None:
+def initialise(model: nn.Module, config: DecoderConfig) -> None:
     """Fill the base weights in place, drawing from torch's global generator.
 
     ``gpt2``: N(0, 0.02), the two output maps of a layer N(0, 0.02/√(2·layers)) (Radford et al.
@@ -52,7 +52,7 @@ def scale_initial_weights(model: nn.Module, gains: Mapping[str, float]) -> None:
             module.down.weight.mul_(gains.get("outputs", 1.0))
 
 
-def _fill(weight: Tensor, config: ModelConfig, std: float) -> None:
+def _fill(weight: Tensor, config: DecoderConfig, std: float) -> None:
     if config.init == "gpt2":
         weight.normal_(std=std)
     else:

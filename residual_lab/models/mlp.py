@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from residual_lab.config.schema import ModelConfig
+from residual_lab.config.models import DecoderConfig
 from residual_lab.models.attention import Context, build_norm
 from residual_lab.residuals.connection import EditValues
 
@@ -19,7 +19,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class MLP(nn.Module):
     """Two linear maps with GELU or ReLU between them, or SwiGLU; returns its increment."""
 
-    def __init__(self, config: ModelConfig, *, pre_norm: bool) -> None:
+    def __init__(self, config: DecoderConfig, *, pre_norm: bool) -> None:
         super().__init__()
         hidden = config.mlp_width
         assert hidden is not None

@@ -1,0 +1,66 @@
+"""The kinds of data, each with keys of its own; ``data.source`` tells which it is."""
+
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator
+
+from residual_lab.config.section import Count, Section, absolute
+
+
+class TextDataConfig(Section):
+    """A corpus, its tokenizer and the length of a training sequence."""
+
+    name: str
+    source: Literal["python", "files", "hub"]
+    path: str | None = None  # a file or folder, for `files`; a local copy of the files, for `hub`
+    repository: str | None = None  # on the Hugging Face hub
+    revision: str | None = None  # a commit, branch or tag of the hub's data set; null: the newest
+    subset: str | None = None
+    text_field: str = "text"
+    tokenizer: str = "bpe"  # bpe (trained on the corpus), a tokenizer.json, or a name on the hub
+    vocabulary: Count
+    sequence_length: Count
+    train_tokens: Count | None = None  # null: the whole corpus; from the hub: what the budget needs
+    validation_tokens: Count | None = None  # the first so many of the split; null: all of it
+    test_tokens: Count | None = None
+    validation_fraction: Annotated[float, Field(gt=0, lt=0.5)] = 0.02
+    test_fraction: Annotated[float, Field(gt=0, lt=0.5)] = 0.02
+    workers: Count | None = None  # processes that tokenise; null: one a core
+    cache_dir: str | None = None  # null: ~/.cache/residual-lab
+
+    @field_validator("path", "cache_dir", mode="after")
+    @classmethod
+    def _absolute(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None and info.field_name == "cache_dir":
+            value = "~/.cache/residual-lab"
+        return None if value is None else absolute(value)
+
+    @field_validator("tokenizer", mode="after")
+    @classmethod
+    def _absolute_file(cls, value: str) -> str:
+        return absolute(value) if value.endswith(".json") or Path(value).is_file() else value
+
+    model_config = ConfigDict(validate_default=True)
+
+
+class LinearMapConfig(Section):
+    """Random vectors and what a linear map makes of them (``residual_lab/data/linear_map.py``)."""
+
+    name: str
+    source: Literal["synthetic"]
+    width: Count  # features of a vector
+    target: Literal["identity", "random"] = "random"  # x itself, or A x + b
+    target_seed: Annotated[int, Field(ge=0)] = 0  # of A, b and the two sets; not the run's
+    validation_examples: Count = 1000
+    test_examples: Count = 10_000
+    sequence_length: ClassVar[int] = 1  # an example counts as one token
+
+
+SOURCES: dict[str, type[TextDataConfig] | type[LinearMapConfig]] = {
+    "python": TextDataConfig,
+    "files": TextDataConfig,
+    "hub": TextDataConfig,
+    "synthetic": LinearMapConfig,
+}
+DataConfig = Annotated[TextDataConfig | LinearMapConfig, Field(discriminator="source")]
