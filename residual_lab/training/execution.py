@@ -16,6 +16,7 @@ from residual_lab.errors import DataError
 from residual_lab.run_directory import RunDirectory, read_metrics
 from residual_lab.training import checkpoints
 from residual_lab.training.hardware import resolve_hardware, set_threads, trainer_options
+from residual_lab.training.inspection import Inspection
 from residual_lab.training.loggers import build_loggers, finish
 from residual_lab.training.module import LanguageModel
 from residual_lab.training.progress import StepProgress
@@ -105,6 +106,7 @@ def _assemble(
         ),
         StepProgress(recorder, console, config.steps),
         signals,
+        Inspection(run, config),
     ]
     trainer = _trainer(run, config, callbacks, loggers)
     return Parts(run, config, fingerprint, module, data, recorder, loggers, trainer)

@@ -105,8 +105,8 @@ def test_one_run_directory_one_log(runs: dict[str, RunDirectory]) -> None:
     """F1, F2: two processes leave one directory; lines of the second are marked as such."""
     run = runs["resumed"]
     names = {path.name for path in run.path.iterdir()} - {".lock", "modules.txt"}
-    files = {"config.yaml", "data-fingerprint", "log.txt", "metrics.jsonl", "result.json"}
-    assert names == {"checkpoints", *files}
+    files = {"config.yaml", "data-fingerprint", "inspection.json", "log.txt", "metrics.jsonl"}
+    assert names == {"checkpoints", "result.json", *files}
     assert [path.name for path in run.path.parent.iterdir()] == [run.path.name]
     assert "[process 1]" in run.log.read_text()
 

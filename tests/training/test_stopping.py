@@ -12,7 +12,7 @@ from rich.console import Console
 from residual_lab.run_directory import RunDirectory, read_metrics
 from residual_lab.training import checkpoints
 from residual_lab.training.execution import execute
-from residual_lab.training.module import LanguageModel
+from residual_lab.training.module import ModelTraining
 from residual_lab.training.recorder import Recorder
 from residual_lab.training.stopping import Diverged, Interrupted, StopSignals, check_divergence
 
@@ -27,9 +27,9 @@ def test_diverged_is_no_number_or_twice_a_uniform_guess(loss: float, diverged: b
     """ln 300 = 5.70; a first loss of 6 makes the limit 12."""
     if diverged:
         with pytest.raises(Diverged, match="step 7"):
-            check_divergence(loss, step=7, first_loss=6.0, vocabulary=300)
+            check_divergence(loss, step=7, first_loss=6.0, guess_loss=math.log(300))
     else:
-        check_divergence(loss, step=7, first_loss=6.0, vocabulary=300)
+        check_divergence(loss, step=7, first_loss=6.0, guess_loss=math.log(300))
 
 
 def test_a_diverged_run_says_so_and_reports_no_loss(lab: Lab) -> None:
@@ -39,6 +39,7 @@ def test_a_diverged_run_says_so_and_reports_no_loss(lab: Lab) -> None:
     result = json.loads((run.path / "result.json").read_text(), parse_constant=pytest.fail)
     assert result["steps"] < 8
     assert result["error"].startswith("diverged: the loss is ")
+    assert not (run.path / "inspection.json").exists()
     assert result["train_loss"] is None
     assert result["test_loss"] is None
 
@@ -46,14 +47,14 @@ def test_a_diverged_run_says_so_and_reports_no_loss(lab: Lab) -> None:
 def signalled(lab: Lab, number: int, step: int, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
     """A run that gets the signal during the forward pass of ``step``'s second micro-batch."""
     run = lab.run("hardware.accumulate=2")
-    training_step = LanguageModel.training_step
+    training_step = ModelTraining.training_step
 
-    def with_signal(self: LanguageModel, batch: object, batch_idx: int) -> object:
+    def with_signal(self: ModelTraining, batch: object, batch_idx: int) -> object:
         if batch_idx == 2 * step - 1:
             os.kill(os.getpid(), number)
         return training_step(self, batch, batch_idx)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(LanguageModel, "training_step", with_signal)
+    monkeypatch.setattr(ModelTraining, "training_step", with_signal)
     with pytest.raises(Interrupted) as caught:
         lab.execute(run)
     assert caught.value.exit_status == 128 + number
