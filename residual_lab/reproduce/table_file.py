@@ -41,6 +41,7 @@ class Row(Section):
     """One row: Hydra overrides, and what the paper printed."""
 
     name: str
+    names: dict[ScaleName, str] = Field(default_factory=dict)  # shown there, where it is smaller
     overrides: Overrides = ()
     scales: dict[ScaleName, Overrides] = Field(default_factory=dict)  # further ones, applied last
     baseline: str | None = None  # a row's name; null: the table's
@@ -68,9 +69,13 @@ class TableFile(Section):
     def row(self, name: str) -> Row:
         return next(row for row in self.rows if row.name == name)
 
+    def shown_name(self, row: Row, scale: str) -> str:
+        """What a table at ``scale`` calls ``row``: "8 layers" where the paper has 48."""
+        return row.names.get(known_scale(scale), row.name)
+
     def overrides_of(self, row: Row, scale: str) -> list[str]:
         """What ``residual-lab train`` takes for ``row`` at ``scale``; the later ones win."""
-        of_scale, of_row = self.scales[_known(scale)], row.scales.get(_known(scale), ())
+        of_scale, of_row = self.scales[known_scale(scale)], row.scales.get(known_scale(scale), ())
         return [*self.overrides, *of_scale.overrides, *row.overrides, *of_row]
 
 
@@ -113,13 +118,14 @@ def read_table(name: str, plain: Any, path: str | Path) -> TableFile:
     if not isinstance(plain, dict):
         keys = ", ".join(key for key in TableFile.model_fields if key != "name")
         raise LabError(f"{path}: must be a section with the keys {keys}")
-    problems = list(dict.fromkeys(_shape(plain))) or list(_meaning(TableFile(name=name, **plain)))
+    problems = list(_shape(plain)) or list(_meaning(TableFile(name=name, **plain)))
     if problems:
+        problems = list(dict.fromkeys(problems))
         raise LabError(*(f"{path}: {problem}" for problem in problems))
     return TableFile(name=name, **plain)
 
 
-def _known(scale: str) -> ScaleName:
+def known_scale(scale: str) -> ScaleName:
     for name in SCALES:
         if name == scale:
             return name
@@ -161,16 +167,21 @@ def _row(row: Any, where: str) -> Iterator[str]:
     if not isinstance(row, dict):
         yield f"{where}={row}: must be a section with the keys {_keys(Row)}"
         return
-    sections = {"scales": row.get("scales", {}), "paper": row.get("paper", {})}
-    yield from problems_of(Row, {**row, "scales": {}, "paper": {}}, f"{where}.")
-    for key, value in sections.items():
-        if not isinstance(value, dict):
-            yield f"{where}.{key}={value}: must be a section"
-            sections[key] = {}
+    sections: dict[str, dict[Any, Any]] = {"names": {}, "scales": {}, "paper": {}}
+    yield from problems_of(Row, {**row, **sections}, f"{where}.")
+    for key in sections:
+        if isinstance(row.get(key, {}), dict):
+            sections[key] = row.get(key, {})
+        else:
+            yield f"{where}.{key}={row[key]}: must be a section"
+    yield from _unknown_scales(sections["names"], f"{where}.names")
     yield from _unknown_scales(sections["scales"], f"{where}.scales")
-    for name, overrides in sections["scales"].items():
+    for scale, name in sections["names"].items():
+        if not isinstance(name, str):
+            yield f"{where}.names.{scale}={name}: must be text"
+    for scale, overrides in sections["scales"].items():
         if not isinstance(overrides, list) or not all(isinstance(o, str) for o in overrides):
-            yield f"{where}.scales.{name}={overrides}: must be a list of text"
+            yield f"{where}.scales.{scale}={overrides}: must be a list of text"
     for key, value in sections["paper"].items():
         yield from _paper(value, f"{where}.paper.{key}")
 
@@ -199,9 +210,11 @@ def _meaning(table: TableFile) -> Iterator[str]:
     except LabError as error:
         yield from error.problems
     names = [row.name for row in table.rows]
-    for name, times in Counter(names).items():
-        if times > 1:
-            yield f"rows.{name}: {times} rows have this name; each needs its own"
+    for scale in SCALES:
+        shown = Counter(table.shown_name(row, scale) for row in table.rows)
+        for name, times in shown.items():
+            if times > 1:
+                yield f"rows.{name}: {times} rows have this name; each needs its own"
     yield from _no_row("baseline", table.baseline, names)
     for row in table.rows:
         for key in ("baseline", "after"):

@@ -27,6 +27,7 @@ TABLE: dict[str, Any] = {
         {"name": "plain", "overrides": ["residual=plain"], "paper": {"params": "1.50M"}},
         {
             "name": "RW",
+            "names": {"desk": "RW, small"},
             "overrides": ["residual=laurel_rw"],
             "scales": {"desk": ["residual.vector=true"]},
             "after": "plain",
@@ -63,6 +64,7 @@ def test_overrides_come_in_the_order_in_which_the_later_ones_win() -> None:
         "residual.vector=true",
     ]
     assert table.overrides_of(row, "gpu") == ["data=lm1b", "residual=laurel_rw"]
+    assert [table.shown_name(row, scale) for scale in ("paper", "desk")] == ["RW", "RW, small"]
     assert table.scales["gpu"].seeds == 3 and table.scales["paper"].minutes is None
 
 
@@ -74,6 +76,7 @@ def test_an_unknown_scale_is_refused_with_the_nearest() -> None:
 def test_all_problems_of_keys_and_types_at_once() -> None:
     scales = {"paper": {"seeds": 0, "on": "x"}, "gpus": {}, "desk": [1]}
     second = {"name": "RW", "overides": ["a=1"], "paper": {"params": 1.5, "loss": "low"}}
+    second |= {"names": {"desk": 8}, "scales": {"deks": ["a=1"], "gpu": "a=1"}}
     found = problems(scales=scales, rows=[{"overrides": "a=1"}, second], metrics="x", grid=["k"])
     assert found == [
         "grid=['k']: must be a list of 2: text or null",
@@ -86,7 +89,10 @@ def test_all_problems_of_keys_and_types_at_once() -> None:
         "rows.1.name: missing; must be text",
         "rows.1.overrides=a=1: must be a list of text",
         "rows.RW.overides=['a=1']: no such key; did you mean rows.RW.overrides? (there are name, "
-        "overrides, scales, baseline, after, deeper, paper, note)",
+        "names, overrides, scales, baseline, after, deeper, paper, note)",
+        "rows.RW.scales.deks: no such scale; did you mean desk? (there are paper, gpu, desk)",
+        "rows.RW.names.desk=8: must be text",
+        "rows.RW.scales.gpu=a=1: must be a list of text",
         'rows.RW.paper.params=1.5: must be text, in quotes, as the paper prints it: "1.5"',
         "rows.RW.paper.loss=low: 'low' is no number as papers print them, such as 18.06 ± 0.01",
     ]
