@@ -12,7 +12,7 @@ import pytest
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.errors import HydraException
 
-from residual_lab import sweep
+from residual_lab import jobs, sweep
 from residual_lab.cli import main
 from residual_lab.commands import train
 from residual_lab.config import compose
@@ -43,7 +43,7 @@ class FakeRuns:
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRuns:
     fake = FakeRuns()
-    monkeypatch.setattr(sweep, "execute", fake)
+    monkeypatch.setattr(jobs, "execute", fake)
     monkeypatch.setattr(train, "_compare", lambda paths: print(f"compared {len(paths)}"))
     monkeypatch.chdir(tmp_path)
     return fake
@@ -216,7 +216,7 @@ def test_a_launcher_that_is_not_installed(
 
 
 def test_hydras_own_ways_to_say_a_sweep(runs: FakeRuns, tmp_path: Path) -> None:
-    assert main(["train", "-m", "model=glob(des*)", "seed=range(2)"]) == 0
+    assert main(["train", "-m", "model=glob(nanodo*)", "seed=range(2)"]) == 0
     assert len(results(tmp_path)) == 2
     own = tmp_path / "own"
     own.mkdir()

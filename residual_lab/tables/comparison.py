@@ -1,6 +1,6 @@
 """Groups of runs beside a baseline: differences by seed, and p-values corrected for all rows."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -43,14 +43,12 @@ def compare_groups(runs: Sequence[Run], baseline: str, metric: Metric) -> list[C
         values = list(by_seed(group, metric).values())
         return (1 if metric.lower_is_better else -1) * spread(values).mean if values else inf
 
-    return compared(groups, find_baselines(groups, baseline, best), metric)
+    found = find_baselines(groups, baseline, best)
+    return compared([(group, found.get(group.data)) for group in groups], metric)
 
 
-def compared(
-    groups: Sequence[Group], baselines: Mapping[tuple[Hashable, ...], Group], metric: Metric
-) -> list[Comparison]:
-    """Each group against the baseline for its data, in the order of ``groups``."""
-    pairs = [(group, baselines.get(group.data)) for group in groups]
+def compared(pairs: Sequence[tuple[Group, Group | None]], metric: Metric) -> list[Comparison]:
+    """Each group against its baseline, in the order given."""
     differences = [
         None if base is None or base is group else difference(values, by_seed(base, metric))
         for (group, base), values in ((pair, by_seed(pair[0], metric)) for pair in pairs)
