@@ -14,7 +14,9 @@ from residual_lab.errors import LabError, suggestion
 
 COMMANDS = {
     "train": "train one configuration, or a sweep of them with -m",
+    "reproduce": "a paper's table: run it, and print it beside the paper's numbers",
     "table": "a comparison table of finished runs",
+    "inspect": "learned weights over depth of finished runs, as pictures",
     "estimate": "parameters, FLOPs and memory of any size, without its hardware",
     "bench": "time and memory of several connections, side by side, without data",
     "list": "what there is to choose from: residuals, models, data, ...",
@@ -25,7 +27,9 @@ EXAMPLES = """\
 examples:
   residual-lab train residual=laurel_rw+lr
   residual-lab train -m residual=plain,laurel_rw seed=0,1,2
+  residual-lab reproduce laurel/c4_ablation
   residual-lab table runs
+  residual-lab inspect runs/desk-denseformer-*
   residual-lab list residuals model=nanodo_157m
   residual-lab bench residual=plain,laurel_rw
   residual-lab estimate model=nanodo_157m residual=plain,laurel_rw batch=16 sequence=512

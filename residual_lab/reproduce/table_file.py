@@ -106,8 +106,7 @@ def load_table(name: str) -> TableFile:
         near = suggestion(name, known) or suggestion(name, [k.partition("/")[2] for k in known])
         raise LabError(f"{name}: no such table{near} (there are {', '.join(known)})")
     try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # several times as fast
-        plain = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
+        plain = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise LabError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
     return read_table(f"{path.parent.name}/{path.stem}", plain, path)
@@ -118,6 +117,7 @@ def read_table(name: str, plain: Any, path: str | Path) -> TableFile:
     if not isinstance(plain, dict):
         keys = ", ".join(key for key in TableFile.model_fields if key != "name")
         raise LabError(f"{path}: must be a section with the keys {keys}")
+    plain = _text_keys(plain)
     problems = list(_shape(plain)) or list(_meaning(TableFile(name=name, **plain)))
     if problems:
         problems = list(dict.fromkeys(problems))
@@ -125,11 +125,30 @@ def read_table(name: str, plain: Any, path: str | Path) -> TableFile:
     return TableFile(name=name, **plain)
 
 
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """As in YAML 1.2 only true and false are booleans: ``on`` is a key. In C, where there is."""
+
+
+_BOOLEAN = "tag:yaml.org,2002:bool"
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOLEAN]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(_BOOLEAN, re.compile("^(?:true|false)$"), ["t", "f"])
+
+
 def known_scale(scale: str) -> ScaleName:
     for name in SCALES:
         if name == scale:
             return name
     raise LabError(f"scale={scale}: must be one of {', '.join(SCALES)}{suggestion(scale, SCALES)}")
+
+
+def _text_keys(plain: Any) -> Any:
+    """YAML takes numbers and true as keys: as text they are refused like any unknown key."""
+    if isinstance(plain, dict):
+        return {str(key): _text_keys(value) for key, value in plain.items()}
+    return [_text_keys(value) for value in plain] if isinstance(plain, list) else plain
 
 
 def _shape(plain: Mapping[str, Any]) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """The comparison table: one row a configuration, with the mean ± standard deviation over seeds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from residual_lab.tables.comparison import Comparison, baselines_first, by_seed, compare_groups
@@ -11,6 +11,8 @@ from residual_lab.tables.numbers import DASH, decimals, fixed, percentage, proba
 from residual_lab.tables.runs import Run
 from residual_lab.tables.statistics import spread
 from residual_lab.tables.table import Cell, Column, Table
+
+ColumnOfCells = tuple[Column, Callable[[Comparison], Cell]]
 
 
 def compare(runs: Sequence[Run], baseline: str = "plain", metric: str = "val_loss") -> Table:
@@ -24,7 +26,7 @@ def compare(runs: Sequence[Run], baseline: str = "plain", metric: str = "val_los
     """
     chosen = metric_named(metric)
     rows = baselines_first(compare_groups(runs, baseline, chosen))
-    columns = _columns(rows, chosen)
+    columns = columns_of(rows, chosen)
     shown = sum(len(row.group.runs) for row in rows)
     return Table(
         f"{shown} run{'s' * (shown != 1)} in {len(rows)} configuration{'s' * (len(rows) != 1)}",
@@ -34,12 +36,12 @@ def compare(runs: Sequence[Run], baseline: str = "plain", metric: str = "val_los
     )
 
 
-def _columns(
-    rows: Sequence[Comparison], chosen: Metric
-) -> list[tuple[Column, Callable[[Comparison], Cell]]]:
+def columns_of(
+    rows: Sequence[Comparison], chosen: Metric, without: Collection[str] = ()
+) -> list[ColumnOfCells]:
     """Headings with what makes their cells; metrics that no run has are left out."""
     runs = [run for row in rows for run in row.group.runs]
-    columns: list[tuple[Column, Callable[[Comparison], Cell]]] = [
+    columns: list[ColumnOfCells] = [
         (Column("row", "residual"), lambda row: Cell(row.group.label, row.group.label)),
         (Column("seeds", "seeds", "right"), lambda row: _seeds(row.group)),
         (Column(chosen.key, chosen.title, "right"), partial(_value, metric=chosen)),
@@ -53,7 +55,9 @@ def _columns(
             (Column("p", "p", "right"), _p_value),
         ]
     for metric in METRICS:
-        if metric is not chosen and any(metric.value(run) is not None for run in runs):
+        if metric is chosen or metric.key in without:
+            continue
+        if any(metric.value(run) is not None for run in runs):
             columns.append(
                 (Column(metric.key, metric.title, "right"), partial(_value, metric=metric))
             )

@@ -13,8 +13,13 @@ WELCH, SURVIVORS = "†", "‡"
 STEP_TIMES = "Step times are each run's own, not taken side by side: a busy machine blurs them."
 
 
-def notes(rows: Sequence[Comparison], read: Sequence[Run], metric: Metric) -> list[str]:
-    """One sentence a line. ``read`` are all runs that were read, unfinished ones too."""
+def notes(
+    rows: Sequence[Comparison], read: Sequence[Run], metric: Metric, times: str = STEP_TIMES
+) -> list[str]:
+    """One sentence a line. ``read`` are all runs that were read, unfinished ones too.
+
+    ``times`` says where step times come from.
+    """
     runs = [run for row in rows for run in row.group.runs]
     return [
         *_statistics(rows, metric),
@@ -22,6 +27,7 @@ def notes(rows: Sequence[Comparison], read: Sequence[Run], metric: Metric) -> li
         *_left_out(read, len(runs)),
         *_setting(runs),
         *_measuring(runs),
+        times,
     ]
 
 
@@ -109,7 +115,6 @@ def _measuring(runs: Sequence[Run]) -> list[str]:
         f"Hardware: {device}; precision {precision}; peak memory is {kind}.",
         f"Versions: {versions}; commit {commit}.",
         *(f"Measured: {' '.join(text.split())}" for text in protocols),
-        STEP_TIMES,
     ]
 
 

@@ -73,6 +73,16 @@ def test_an_unknown_scale_is_refused_with_the_nearest() -> None:
         read().overrides_of(read().rows[0], "desks")
 
 
+def test_a_key_that_is_no_text_is_refused() -> None:
+    assert problems(**{"rows": [{"name": "plain", True: 1}]}) == [
+        "rows.plain.True=1: no such key (there are name, names, overrides, scales, baseline, after, "
+        "deeper, paper, note)"
+    ]
+    assert problems(scales={**TABLE["scales"], True: 1}) == [
+        "scales.True: no such scale (there are paper, gpu, desk)"
+    ]
+
+
 def test_all_problems_of_keys_and_types_at_once() -> None:
     scales = {"paper": {"seeds": 0, "on": "x"}, "gpus": {}, "desk": [1]}
     second = {"name": "RW", "overides": ["a=1"], "paper": {"params": 1.5, "loss": "low"}}
@@ -139,6 +149,8 @@ def test_a_table_in_a_file_of_ones_own(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(yaml.safe_dump(TABLE))
     assert load_table(str(file)).name == f"{tmp_path.name}/mine"
+    file.write_text(yaml.safe_dump(TABLE).replace("'on':", "on:"))
+    assert load_table(str(file)).scales["paper"].on == "64 TPUs"
     file.write_text("title: [")
     with pytest.raises(LabError, match=r"mine\.yaml: cannot be read: while parsing"):
         load_table(str(file))

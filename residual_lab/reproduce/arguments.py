@@ -1,0 +1,116 @@
+"""The arguments of ``residual-lab reproduce``, sorted and checked before any work."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from residual_lab.errors import LabError, suggestion
+from residual_lab.reproduce.plan import Choices, rows_of
+from residual_lab.reproduce.table_file import SCALES, TableFile, load_table
+from residual_lab.tables.render import format_for
+
+OPTIONS = (
+    *("scale", "seeds", "rows", "only", "tune", "grid", "match", "jobs", "rounds"),
+    *("format", "out"),
+)
+ONLY = ("estimate", "table")
+MATCH = ("params", "flops", "step_time")
+GRID = (0.5, 1.0, 2.0)
+ROUNDS = 20
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command is asked for."""
+
+    table: TableFile
+    choices: Choices
+    launcher: tuple[str, ...]
+    only: str | None
+    match: str | None
+    rounds: int
+    format: str | None
+    out: Path
+    command: str
+
+
+def sort_arguments(name: str, arguments: Sequence[str]) -> Asked:
+    """Of ``KEY=VALUE`` for the table ``name``. Raises LabError for what is no such argument."""
+    options: dict[str, str] = {}
+    launcher: list[str] = []
+    overrides: list[str] = []
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        if key in OPTIONS:
+            options[key] = value
+        elif key.startswith(("hydra/", "hydra.")):
+            launcher.append(argument)
+        else:
+            overrides.append(argument)
+    table = load_table(name)
+    choices = Choices(
+        scale=_one_of("scale", options.get("scale", "desk"), SCALES),
+        seeds=_seeds(options.get("seeds")),
+        rows=tuple(part.strip() for part in options.get("rows", "").split(",") if part.strip()),
+        lr_factors=_factors(options),
+        overrides=tuple(overrides),
+    )
+    rows_of(table, choices)
+    format_for(options.get("format"), None)
+    jobs = _whole("jobs", options.get("jobs", "1"), 1)
+    if jobs > 1:
+        if any(text.startswith("hydra/launcher") for text in launcher):
+            raise LabError(f"jobs={jobs}: hydra/launcher says how many run; give one of the two")
+        launcher += ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={jobs}"]
+    only, match = options.get("only"), options.get("match")
+    folder = f"results/{table.name.replace('/', '-')}-{choices.scale}"
+    return Asked(
+        table=table,
+        choices=choices,
+        launcher=tuple(launcher),
+        only=None if only is None else _one_of("only", only, ONLY),
+        match=None if match is None else _one_of("match", match, MATCH),
+        rounds=_whole("rounds", options.get("rounds", str(ROUNDS)), 0),
+        format=options.get("format"),
+        out=Path(options.get("out", folder)),
+        command=shlex.join(["residual-lab", "reproduce", name, *arguments]),
+    )
+
+
+def _one_of(key: str, value: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise LabError(
+            f"{key}={value}: must be one of {', '.join(choices)}{suggestion(value, choices)}"
+        )
+    return value
+
+
+def _whole(key: str, text: str, least: int) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise LabError(f"{key}={text}: must be a whole number ≥ {least}")
+    return int(text)
+
+
+def _seeds(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    if "," in text:
+        return tuple(dict.fromkeys(_whole("seeds", part, 0) for part in text.split(",") if part))
+    return tuple(range(_whole("seeds", text, 1)))
+
+
+def _factors(options: Mapping[str, str]) -> tuple[float, ...]:
+    if "tune" not in options:
+        if "grid" in options:
+            raise LabError(f"grid={options['grid']}: the multiples of tune=lr; give that too")
+        return (1.0,)
+    _one_of("tune", options["tune"], ("lr",))
+    text = options.get("grid", ",".join(map(str, GRID)))
+    try:
+        factors = tuple(dict.fromkeys(float(part) for part in text.split(",")))
+    except ValueError:
+        factors = ()
+    if not factors or min(factors) <= 0:
+        raise LabError(f"grid={text}: must be multiples of the learning rate, such as 0.5,1,2")
+    return factors

@@ -1,0 +1,75 @@
+"""The report of a table, in Markdown: the table, its pictures, and how to run each row by hand."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from residual_lab.reproduce.arguments import Asked
+from residual_lab.reproduce.paper import paper_difference, verdict
+from residual_lab.reproduce.plan import Planned
+from residual_lab.reproduce.results import Results
+from residual_lab.tables.metrics import metric_named
+from residual_lab.tables.numbers import decimals, fixed, probability
+from residual_lab.tables.render import as_text
+from residual_lab.tables.table import Table
+
+
+def report(
+    asked: Asked, planned: Sequence[Planned], found: Results, table: Table, pictures: Sequence[Path]
+) -> str:
+    """``pictures`` are files in ``asked.out``; only PNG is shown."""
+    shown = [path for path in pictures if path.suffix == ".png"]
+    parts = [
+        f"# {asked.table.title}",
+        f"{asked.table.source}; scale {asked.choices.scale}.",
+        as_text(Table("", table.columns, table.rows, table.notes), "md"),
+        "## What the runs say",
+        *_sayings(asked, found),
+        "## Pictures",
+        "\n\n".join(f"![{path.stem}]({path.relative_to(asked.out)})" for path in shown),
+        "## Each row by hand",
+        "\n".join(["```sh", *_commands(asked, planned), "```"]),
+    ]
+    return "\n\n".join(part.rstrip() for part in parts) + "\n"
+
+
+def _sayings(asked: Asked, found: Results) -> list[str]:
+    """A sentence a row: our difference, the paper's, and whether they agree."""
+    metric = metric_named(asked.table.metric)
+    lines = []
+    for row, ours in zip(found.of_file, found.rows, strict=True):
+        gap = ours.difference
+        if ours.is_baseline or gap is None:
+            continue
+        if gap.low is None or gap.high is None or ours.p is None:
+            said = f"{fixed(gap.mean, 4, sign=True)}, of one seed: no evidence"
+        else:
+            places = decimals((gap.high - gap.low) / 2)
+            said = (
+                f"{fixed(gap.mean, places, sign=True)} [{fixed(gap.low, places, sign=True)}, "
+                f"{fixed(gap.high, places, sign=True)}], p = {probability(ours.p)}"
+            ).replace("= <", "<")
+        paper = paper_difference(asked.table, row)
+        if paper is not None:
+            said += f"; the paper: {fixed(paper.value, 4, sign=True)} ({verdict(ours, paper)})"
+        lines.append(f"- **{ours.group.label}**: Δ {metric.title} {said}.")
+    return ["\n".join(lines) or "No row has a difference to its baseline yet."]
+
+
+def _commands(asked: Asked, planned: Sequence[Planned]) -> list[str]:
+    """Of the first seed; what starts from another run names that run's directory."""
+    seed = planned[0].seed
+    lines = []
+    for one in planned:
+        if one.seed == seed:
+            overrides = [
+                f"start.run=runs/{one.after.path.name}"
+                if text.startswith("start.run=") and one.after is not None
+                else text
+                for text in one.overrides
+            ]
+            lines.append(
+                f"# {asked.table.shown_name(asked.table.row(one.row), asked.choices.scale)}"
+            )
+            lines.append(shlex.join(["residual-lab", "train", *overrides]))
+    return lines
