@@ -1,0 +1,128 @@
+"""The papers' tables: each row of each composes at each scale and has the printed count."""
+
+from collections.abc import Iterator
+from itertools import combinations
+
+import pytest
+import torch
+
+from residual_lab import build_model, compose
+from residual_lab.config import Config
+from residual_lab.errors import LabError
+from residual_lab.reproduce.printed import Printed
+from residual_lab.reproduce.table_file import SCALES, Row, TableFile, load_table, table_names
+from residual_lab.run_directory import config_hash
+from tests.reproduce.conftest import Compose
+
+TABLES = {
+    "laurel": ["c4_ablation", "controls", "history", "naive_scaling", "rank"],
+    "denseformer": [
+        *("delayed", "dilation_batch128", "grid", "main", "pg19", "same_time"),
+        *("sequence_512", "sparsity", "width"),
+    ],
+    "deepcrossattention": [
+        *("ablation", "c4_scaling", "depth", "k", "low_rank_toy", "model_input"),
+        *("related_c4", "related_lm1b", "retrofit", "width"),
+    ],
+}
+NAMES = [f"{paper}/{table}" for paper, tables in TABLES.items() for table in tables]
+
+DESK = (
+    *("model=desk_small", "data.sequence_length=128", "data.validation_tokens=32768"),
+    *("data.test_tokens=131072", "budget.tokens=524288", "budget.batch_tokens=1024"),
+    *("evaluation.every_steps=128", "optim.lr=8e-3", "hardware=cpu", "hardware.threads=1"),
+)
+SMALL_BATCH = tuple(
+    {"budget.tokens=524288": "budget.tokens=196608"}.get(o, o).replace("=1024", "=384")
+    for o in DESK
+)
+
+# Printed counts that no options give; the rows' notes say why.
+UNKNOWN_COUNTS = {
+    ("laurel/c4_ablation", "LAuReL-RW+LR+PA"),
+    ("laurel/naive_scaling", "Baseline-40"),
+    ("laurel/naive_scaling", "Baseline-41"),
+    ("laurel/naive_scaling", "LAuReL-40"),
+}
+# LAuReL's and DeepCrossAttention's tables cut counts off, DenseFormer's rounds them.
+ROUNDED = {
+    ("deepcrossattention/related_lm1b", "Hyper-Connections"),
+    *(("deepcrossattention/" + table, "Transformer") for table in ("related_c4",)),
+}
+
+
+def rows(key: str = "") -> Iterator[tuple[TableFile, Row]]:
+    for name in table_names():
+        table = load_table(name)
+        yield from ((table, row) for row in table.rows if not key or key in row.paper)
+
+
+def test_the_tables_are_those_of_the_three_papers() -> None:
+    assert table_names() == sorted(NAMES)
+
+
+def test_an_unknown_table_is_refused_with_the_nearest() -> None:
+    with pytest.raises(LabError, match=r"laurel/c4_ablaton: .*; did you mean laurel/c4_ablation\?"):
+        load_table("laurel/c4_ablaton")
+    with pytest.raises(LabError, match=r"c4_ablation: no such table.* laurel/c4_ablation"):
+        load_table("c4_ablation")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_row_composes_at_every_scale(name: str, composed: Compose) -> None:
+    table = load_table(name)
+    for scale in SCALES:
+        configs = {row.name: composed(table.overrides_of(row, scale)) for row in table.rows}
+        begun = {row.name for row in table.rows if row.after is None}
+        for one, other in combinations(sorted(begun), 2):
+            assert config_hash(configs[one]) != config_hash(configs[other]), (scale, one, other)
+        _same_data_and_recipe(configs[table.baseline], configs)
+
+
+def _same_data_and_recipe(baseline: Config, configs: dict[str, Config]) -> None:
+    for name, config in configs.items():
+        assert config.data.name == baseline.data.name, name
+        assert config.optim.name == baseline.optim.name, name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_composing_is_what_a_run_does(name: str, composed: Compose) -> None:
+    table = load_table(name)
+    overrides = table.overrides_of(table.rows[-1], "desk")
+    assert composed(overrides) == compose(overrides)
+
+
+def test_rows_that_tables_share_are_the_same_runs(composed: Compose) -> None:
+    special = {
+        "denseformer/dilation_batch128": SMALL_BATCH,
+        "deepcrossattention/low_rank_toy": (),
+    }
+    for name in NAMES:
+        table = load_table(name)
+        expected = special.get(name, DESK)
+        if expected:
+            assert table.overrides + table.scales["desk"].overrides == expected, name
+    shared = [
+        *(("laurel/c4_ablation", "Baseline-24"), ("laurel/controls", "Baseline")),
+        *(("denseformer/main", "Transformer, 48 blocks"), ("denseformer/delayed", "Transformer")),
+        *(("deepcrossattention/ablation", "Transformer"), ("deepcrossattention/k", "Transformer")),
+    ]
+    tables = [(load_table(name), row) for name, row in shared]
+    runs = [composed(table.overrides_of(table.row(row), "desk")) for table, row in tables]
+    assert len({config_hash(run) for run in runs}) == 1
+
+
+@pytest.mark.parametrize(("table", "row"), [*rows("params")], ids=lambda x: x.name)
+def test_printed_parameter_counts(table: TableFile, row: Row, composed: Compose) -> None:
+    """To the last printed digit, on a device without memory."""
+    with torch.device("meta"):
+        model = build_model(composed(table.overrides_of(row, "paper")))
+    count = sum(parameter.numel() for parameter in model.parameters())
+    printed = Printed.of(row.paper["params"])
+    if (table.name, row.name) in UNKNOWN_COUNTS:
+        assert printed.matches(count) is None and row.note is not None
+        return
+    whole = table.name.startswith("denseformer") or (table.name, row.name) in ROUNDED
+    whole = whole or table.name == "deepcrossattention/c4_scaling"
+    cut_off = int(count / printed.last_digit) == round(printed.value / printed.last_digit)
+    assert printed.matches(count) == "rounded" if whole else cut_off
