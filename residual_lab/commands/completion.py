@@ -76,10 +76,11 @@ def candidates(line: str) -> list[str]:
         from residual_lab.commands.list import KINDS
 
         return _starting(word, [*KINDS, "format=", "out="])
-    if command == "table":
-        from residual_lab.commands.table import OPTIONS
+    if command in ("table", "inspect"):
+        from residual_lab.commands import inspect, table
 
-        return _starting(word, [f"{option}=" for option in OPTIONS])
+        options = table.OPTIONS if command == "table" else inspect.OPTIONS
+        return _starting(word, [f"{option}=" for option in options])
     if command == "completion":
         return _starting(word, SCRIPTS)
     return []

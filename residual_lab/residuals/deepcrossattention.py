@@ -127,13 +127,11 @@ class GRN(Connection):
         What is read as part of a sum has the weight of that sum. The output has one mixture, which
         is the last row of each.
         """
-        found = {}
         names = ["b"] if self.mixtures == 1 else ["b_q", "b_k", "b_v"]
-        for mixture, name in enumerate(names):
-            b = self._b(mixture)
-            found[name] = b.mean(-1)
-            if b.shape[-1] > 1:
-                found[f"{name}_std"] = b.std(-1, correction=0)
+        biases = {name: self._b(mixture) for mixture, name in enumerate(names)}
+        found = {name: b.mean(-1) for name, b in biases.items()}
+        if self.b.shape[1] > 1:
+            found |= {f"{name}_std": b.std(-1, correction=0) for name, b in biases.items()}
         return found
 
     def _b(self, mixture: int) -> Tensor:

@@ -1,7 +1,7 @@
 """The look of every picture: print-ready, told apart without colour, the same bytes each time."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +41,15 @@ STYLE: Any = {
 
 def look_of(rows: Sequence[Comparison], row: Comparison) -> dict[str, Any]:
     """Colour, marker and line of a row, the same in every picture; baselines are black."""
+    if row.is_baseline:
+        return series_look(None)
+    return series_look([other for other in rows if not other.is_baseline].index(row))
+
+
+def series_look(index: int | None) -> dict[str, Any]:
+    """Colour, marker and line of one of several lines; None: of the baseline."""
     look: dict[str, Any] = {"color": BASELINE_COLOUR, "marker": "o", "linestyle": "-"}
-    if not row.is_baseline:
-        index = [other for other in rows if not other.is_baseline].index(row)
+    if index is not None:
         look = {
             "color": _COLOURS[index % len(_COLOURS)],
             "marker": MARKERS[index % len(MARKERS)],
@@ -52,13 +58,41 @@ def look_of(rows: Sequence[Comparison], row: Comparison) -> dict[str, Any]:
     return look | {"markeredgecolor": "white"}
 
 
-def legend(figure: Figure, axes: Axes) -> None:
-    """Above the panels, in as many columns as the labels leave room for; the figure grows by it."""
-    handles, labels = axes.get_legend_handles_labels()
+def line_with_band(
+    axes: Axes, x: Any, middle: Any, low: Any, high: Any, look: dict[str, Any], label: str
+) -> None:
+    """A line with its markers; in its colour, paler, what is between ``low`` and ``high``."""
+    every = max(1, len(middle) // 6)
+    first = (every - 1 - MARKERS.find(look["marker"])) % every  # markers apart from each other
+    axes.plot(x, middle, label=label, markevery=(first, every), **look)
+    axes.fill_between(x, low, high, color=look["color"], alpha=0.1, linewidth=0)
+
+
+def legend(figure: Figure, *panels: Axes) -> None:
+    """Above the panels, in as many columns as the labels leave room for; the figure grows by it.
+
+    One entry for each label, though no panel may have them all.
+    """
+    entries = {
+        label: handle
+        for axes in panels
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
     width, height = figure.get_size_inches()
-    columns = max(1, int(width / (0.45 + 0.065 * max(map(len, labels)))))
-    figure.set_size_inches(width, height + 0.16 * -(-len(labels) // columns))
+    columns = max(1, int(width / (0.45 + 0.065 * max(map(len, entries)))))
+    figure.set_size_inches(width, height + 0.16 * -(-len(entries) // columns))
+    handles, labels = list(entries.values()), list(entries)
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, columnspacing=1.2)
+
+
+def save_all(figures: Mapping[str, Figure | None], folder: Path) -> list[Path]:
+    """Write those that there are into ``folder``; returns the files."""
+    return [
+        path
+        for name, figure in figures.items()
+        if figure is not None
+        for path in save(figure, folder / name)
+    ]
 
 
 def save(figure: Figure, path: Path) -> list[Path]:

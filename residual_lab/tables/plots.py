@@ -1,4 +1,4 @@
-"""Pictures of a comparison, as PNG and SVG: loss curves, what a loss costs, differences.
+"""Pictures of a comparison, as PNG and SVG: loss curves, what a loss costs, differences, depth.
 
 Readable in print and to the colour-blind: the colours of Okabe and Ito (2008), and for each row
 a marker and a line style besides. The same runs give the same files, byte for byte.
@@ -6,7 +6,6 @@ a marker and a line style besides. The same runs give the same files, byte for b
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from matplotlib import style
 from matplotlib.axes import Axes
@@ -14,36 +13,77 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from residual_lab.tables.comparison import Comparison, baselines_first, by_seed, compare_groups
+from residual_lab.tables.curve_plots import axis_curve, grid_map
+from residual_lab.tables.depth_plots import depth_figures
 from residual_lab.tables.grouping import Group
 from residual_lab.tables.metrics import Metric, comparable, metric_named
-from residual_lab.tables.plot_style import BASELINE_COLOUR, MARKERS, STYLE, legend, look_of, save
+from residual_lab.tables.plot_style import (
+    BASELINE_COLOUR,
+    STYLE,
+    legend,
+    line_with_band,
+    look_of,
+    save_all,
+)
 from residual_lab.tables.runs import Run
 from residual_lab.tables.statistics import difference, spread
 
 
 def draw(
-    runs: Sequence[Run], folder: Path, baseline: str = "plain", metric: str = "val_loss"
+    runs: Sequence[Run],
+    folder: Path,
+    baseline: str = "plain",
+    metric: str = "val_loss",
+    axis: str | None = None,
+    grid: tuple[str, str] | None = None,
 ) -> list[Path]:
     """The pictures of :func:`residual_lab.tables.compare`'s table; returns their files.
 
-    ``loss_curves``, ``cost`` and ``difference``, each as PNG and SVG; one for which no run has
-    data is left out. Raises LabError as ``compare`` does, and if a file cannot be written.
+    Raises LabError as ``compare`` and :func:`draw_rows` do.
     """
     chosen = metric_named(metric)
-    rows = baselines_first(compare_groups(runs, baseline, chosen))
+    return draw_rows(compare_groups(runs, baseline, chosen), folder, chosen, axis, grid)
+
+
+def draw_rows(
+    rows: Sequence[Comparison],
+    folder: Path,
+    metric: Metric,
+    axis: str | None = None,
+    grid: tuple[str, str] | None = None,
+) -> list[Path]:
+    """All pictures that the rows have data for, as PNG and SVG in ``folder``; returns their files.
+
+    ``loss_curves``, ``cost``, ``difference``; ``axis``, the metric against that key of the
+    configuration; ``grid``, its map over two keys; and of what the runs' inspections hold,
+    ``learned_weights``, ``weights_ROW`` and ``cosine`` over depth.
+    Raises LabError for a key that no row has, and for a file that cannot be written.
+    """
+    rows = baselines_first(rows)
     shown = [row for row in rows if row.group.finished]
     with style.context(["default", STYLE]):
         figures = {
             "loss_curves": loss_curves(shown),
-            "cost": cost(shown, chosen),
-            "difference": differences(rows, chosen),
+            "cost": cost(shown, metric),
+            "difference": differences(rows, metric),
+            "axis": axis_curve(rows, metric, axis) if axis else None,
+            "grid": grid_map(rows, metric, grid) if grid else None,
+            **depth_figures(shown),
         }
-        return [
-            path
-            for name, figure in figures.items()
-            if figure is not None
-            for path in save(figure, folder / name)
-        ]
+        return save_all(figures, folder)
+
+
+def draw_sensitivity(rows: Sequence[Comparison], folder: Path, metric: Metric) -> list[Path]:
+    """The metric against the learning rate, ``rows`` being one for each rate of each line."""
+    with style.context(["default", STYLE]):
+        return save_all({"sensitivity": axis_curve(rows, metric, "optim.lr")}, folder)
+
+
+def draw_depth(groups: Sequence[Group], folder: Path) -> list[Path]:
+    """The pictures over depth alone, of groups that are compared with nothing."""
+    rows = [Comparison(group, None, None, None) for group in groups]
+    with style.context(["default", STYLE]):
+        return save_all(depth_figures(rows), folder)
 
 
 def _curves(group: Group) -> dict[int, dict[int, float]]:
@@ -72,30 +112,20 @@ def loss_curves(rows: Sequence[Comparison]) -> Figure | None:
         around = [s.std or 0.0 for s in spreads]
         low = [m - a for m, a in zip(middle, around, strict=True)]
         high = [m + a for m, a in zip(middle, around, strict=True)]
-        _band(left, list(own), middle, low, high, look_of(rows, row), row.group.label)
+        look = look_of(rows, row)
+        line_with_band(left, list(own), middle, low, high, look, row.group.label)
     _leave_out_the_start(left, [curves[row.group.label] for row in drawn])
-    left.set(xlabel="training tokens", ylabel="validation loss (nats/token)")
+    _over_tokens(left)
+    left.set_ylabel("validation loss (nats/token)")
     for right in rest:
         _difference_curves(right, rows, compared, curves)
     legend(figure, left)
     return figure
 
 
-def _band(
-    axes: Axes,
-    tokens: Sequence[int],
-    middle: Sequence[float],
-    low: Sequence[float],
-    high: Sequence[float],
-    look: dict[str, Any],
-    label: str,
-) -> None:
-    every = max(1, len(tokens) // 6)
-    first = (every - 1 - MARKERS.find(look["marker"])) % every  # markers apart from each other
-    axes.plot(tokens, middle, label=label, markevery=(first, every), **look)
-    axes.fill_between(tokens, low, high, color=look["color"], alpha=0.1, linewidth=0)
+def _over_tokens(axes: Axes) -> None:
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
-    axes.set_xlim(left=0)
+    axes.set(xlabel="training tokens", xlim=(0, None))
 
 
 def _leave_out_the_start(axes: Axes, curves: Sequence[dict[int, dict[int, float]]]) -> None:
@@ -125,9 +155,11 @@ def _difference_curves(
         middle = [gap.mean for gap in gaps]
         low = [gap.mean if gap.low is None else gap.low for gap in gaps]
         high = [gap.mean if gap.high is None else gap.high for gap in gaps]
-        _band(axes, list(found), middle, low, high, look_of(rows, row), row.group.label)
+        look = look_of(rows, row)
+        line_with_band(axes, list(found), middle, low, high, look, row.group.label)
     axes.axhline(0, color=BASELINE_COLOUR, linewidth=0.8, zorder=1)
-    axes.set(xlabel="training tokens", ylabel="Δ validation loss, 95% interval")
+    _over_tokens(axes)
+    axes.set_ylabel("Δ validation loss, 95% interval")
 
 
 def cost(rows: Sequence[Comparison], metric: Metric) -> Figure | None:

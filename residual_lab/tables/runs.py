@@ -41,6 +41,23 @@ class Run:
 
         return read_metrics(self.path / "metrics.jsonl")
 
+    @cached_property
+    def inspection(self) -> dict[str, Any]:
+        """What ``inspection.json`` holds; empty where there is none. Raises LabError if broken."""
+        path = self.path / "inspection.json"
+        try:
+            found = json.loads(path.read_bytes())
+            if not isinstance(found, dict) or not isinstance(found.get("weights"), dict):
+                raise ValueError("it has no weights")
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise LabError(
+                f"{path}: cannot be read ({error}); remove it, and residual-lab inspect "
+                "makes it again from the run's final weights"
+            ) from None
+        return found
+
 
 def load_runs(paths: Iterable[str | Path]) -> list[Run]:
     """Every run in ``paths``: run directories, or folders that are searched to any depth.
