@@ -75,8 +75,8 @@ def test_an_unknown_scale_is_refused_with_the_nearest() -> None:
 
 def test_a_key_that_is_no_text_is_refused() -> None:
     assert problems(**{"rows": [{"name": "plain", True: 1}]}) == [
-        "rows.plain.True=1: no such key (there are name, names, overrides, scales, baseline, after, "
-        "deeper, paper, note)"
+        "rows.plain.True=1: no such key (there are name, names, overrides, scales, baseline, "
+        "after, deeper, paper, note)"
     ]
     assert problems(scales={**TABLE["scales"], True: 1}) == [
         "scales.True: no such scale (there are paper, gpu, desk)"
