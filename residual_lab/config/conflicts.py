@@ -137,6 +137,23 @@ def _batches(budget: BudgetConfig, data: DataConfig, hardware: HardwareConfig) -
         )
 
 
+def _inside_layers(residual: ResidualConfig, model: LowRankLinearConfig) -> Iterator[str]:
+    """What only the layers of a transformer have."""
+    from residual_lab.residuals import find_connection
+
+    kind = find_connection(residual.connection)
+    if kind.separate_inputs or kind.edits_values:
+        yield (
+            f"residual.connection={residual.connection}: acts on queries, keys or values, and "
+            f"model.family={model.family} has no attention; choose another residual or model"
+        )
+    if residual.granularity == "branch":
+        yield (
+            f"residual.granularity=branch: a layer of model.family={model.family} has no branches; "
+            "must be layer"
+        )
+
+
 def _residual(residual: ResidualConfig, model: ModelConfig) -> Iterator[str]:
     """The connection itself knows which of its options go together."""
     import torch
@@ -163,6 +180,7 @@ _RULES: tuple[Callable[..., Iterator[str]], ...] = (
     _source,
     _budget,
     _batches,
+    _inside_layers,
     _residual,
 )
 

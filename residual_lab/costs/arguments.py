@@ -114,7 +114,7 @@ def _compose(hydra: "Hydra", overrides: list[str], batch: int | None) -> Config:
 
 def _budget(plain: Mapping[str, Any], batch: int) -> dict[str, Any]:
     """One step in which each device gets ``batch`` sequences at a time."""
-    hardware, length = plain["hardware"], plain["data"]["sequence_length"]
+    hardware, length = plain["hardware"], plain["data"].get("sequence_length", 1)
     parts = [hardware["accumulate"], hardware["devices"], hardware["nodes"], length]
     for part in parts:
         batch *= part if isinstance(part, int) and part > 0 else 1  # else `validate` tells

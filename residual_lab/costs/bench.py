@@ -8,16 +8,18 @@ from statistics import median
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from residual_lab.config.schema import Config
 from residual_lab.costs.bound import Rates, Work, probes, work_of_step
 from residual_lab.costs.step import TrainingStep, computing_in, module_dtype
 from residual_lab.costs.timing import Ratio, interleaved, ratio
+from residual_lab.data.batches import example_batch, inputs_and_targets
 from residual_lab.errors import LabError
 from residual_lab.measure.environment import describe_devices
 from residual_lab.measure.memory import peak_memory
 from residual_lab.measure.parameters import count_parameters
-from residual_lab.models import build_model
+from residual_lab.models import Decoder, build_model
 from residual_lab.models.attention import KeyValueCache
 from residual_lab.training.hardware import resolve_hardware, set_threads
 from residual_lab.training.module import compile_model
@@ -81,17 +83,17 @@ class Subject:
             precision=self.precision,
             clip_norm=config.optim.clip_norm,
         )
-        generator = torch.Generator().manual_seed(0)
-        shape = (batch, config.data.sequence_length + 1)
-        tokens = torch.randint(config.model.vocabulary, shape, generator=generator)
-        self.batch = tokens.to(device)
+        generator, dtype = torch.Generator().manual_seed(0), module_dtype(self.precision)
+        example = example_batch(config, batch, generator=generator, dtype=dtype)
+        self.batch = tree_map(lambda tensor: tensor.to(device), example)
+        self.device = device
         self.peak_memory = self._peak_memory(before)
         self._caches: dict[torch.nn.Module, KeyValueCache] | None = None
 
     def work(self) -> dict[str, Callable[[], object]]:
         """By kind; no decoding where layers share weights, for they would share a cache too."""
         kinds: dict[str, Callable[[], object]] = {"training": self._train, "forward": self._read}
-        if self.config.model.share == 1:
+        if isinstance(self.model, Decoder) and self.model.config.share == 1:
             kinds["decoding"] = self._decode
         return kinds
 
@@ -102,14 +104,15 @@ class Subject:
     @torch.no_grad()
     def _read(self) -> Tensor:
         self.model.eval()
-        with computing_in(self.precision, self.batch.device):
-            return self.model.loss(self.batch[:, :-1], self.batch[:, 1:])
+        with computing_in(self.precision, self.device):
+            return self.model.loss(*inputs_and_targets(self.batch))
 
     @torch.no_grad()
     def _decode(self) -> Tensor:
         """One token of each sequence, after all the others were read."""
+        assert isinstance(self.model, Decoder)
         self.model.eval()
-        with computing_in(self.precision, self.batch.device):
+        with computing_in(self.precision, self.device):
             if self._caches is None:
                 self._caches = self.model.new_caches()
                 self.model.hidden(self.batch[:, :-1], self._caches)
@@ -119,7 +122,7 @@ class Subject:
     def _peak_memory(self, before: int) -> int | None:
         """Bytes at the peak of a training step, those of other configurations left out."""
         self._train()
-        memory = peak_memory(self.batch.device, self.config.hardware.compile)
+        memory = peak_memory(self.device, self.config.hardware.compile)
         memory.begin(self.model, self.step.optimizer)
         self._train()
         memory.end_step()

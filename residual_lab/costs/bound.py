@@ -10,10 +10,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from residual_lab.config.schema import Config
+from residual_lab.config.schema import Config, OptimConfig
+from residual_lab.data.batches import example_batch, inputs_and_targets
 from residual_lab.models import build_model
 
-_ADAMW_PASSES = 7  # reads weight, gradient and two moments, writes all but the gradient
+# AdamW reads weight, gradient and two moments, and writes all but the gradient; SGD has no moments,
+# or with momentum one.
+_ADAMW_PASSES, _SGD_PASSES, _MOMENTUM_PASSES = 7, 3, 5
 
 
 @dataclass(frozen=True)
@@ -65,15 +68,21 @@ def _size(tensor: Tensor) -> int:
 def work_of_step(config: Config, batch: int) -> Work:
     """FLOPs of the matrix products and bytes of all operations of one training step in float32.
 
-    Operation by operation on the meta device, forward, backward and AdamW.
+    Operation by operation on the meta device, forward, backward and the optimizer.
     """
     with torch.device("meta"):
         model = build_model(config)
-        tokens_BT = torch.zeros(batch, config.data.sequence_length, dtype=torch.long)
+        inputs, targets = inputs_and_targets(example_batch(config, batch))
     with _BytesMoved() as moved, FlopCounterMode(display=False) as counter:
-        model.loss(tokens_BT, tokens_BT).backward()
+        model.loss(inputs, targets).backward()
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
-    return Work(counter.get_total_flops(), moved.total + _ADAMW_PASSES * weights)
+    return Work(counter.get_total_flops(), moved.total + _passes(config.optim) * weights)
+
+
+def _passes(optim: OptimConfig) -> int:
+    if optim.optimizer == "adamw":
+        return _ADAMW_PASSES
+    return _MOMENTUM_PASSES if optim.momentum else _SGD_PASSES
 
 
 def probes(

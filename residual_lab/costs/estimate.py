@@ -9,10 +9,11 @@ from torch.optim import Optimizer
 from residual_lab.config.schema import Config
 from residual_lab.costs.arguments import sequences_per_device
 from residual_lab.costs.step import TrainingStep, module_dtype
+from residual_lab.data.batches import example_batch, inputs_and_targets
 from residual_lab.measure.flops import flops_per_token
 from residual_lab.measure.memory import StorageTracker
 from residual_lab.measure.parameters import count_parameters
-from residual_lab.models import Decoder, build_model
+from residual_lab.models import Model, build_model
 from residual_lab.training.optimizer import build_optimizer
 
 
@@ -82,11 +83,11 @@ def training_memory(config: Config) -> Memory:
             clip_norm=config.optim.clip_norm,
             accumulate=min(2, hardware.accumulate),  # from the second on nothing new is kept
         )
-        shape = (sequences_per_device(config), config.data.sequence_length + 1)
-        batch = torch.zeros(shape, dtype=torch.long)
+        dtype = module_dtype(precision)
+        batch = example_batch(config, sequences_per_device(config), dtype=dtype)
         _fill_state(step.optimizer)
         tracker = StorageTracker()
-        tracker.track_external(model, step.optimizer, batch)
+        tracker.track_external(model, step.optimizer, *inputs_and_targets(batch))
         with tracker:
             step(batch)
         kinds = tracker.peak()
@@ -105,7 +106,7 @@ def _fill_state(optimizer: Optimizer) -> None:
     optimizer.zero_grad()
 
 
-def allocate(model: Decoder, dtype: torch.dtype) -> None:
+def allocate(model: Model, dtype: torch.dtype) -> None:
     """Move a model from the meta device to (fake) memory."""
 
     def empty(tensor: torch.Tensor) -> torch.Tensor:

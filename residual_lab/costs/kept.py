@@ -7,6 +7,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from residual_lab.config.schema import Config
 from residual_lab.costs.estimate import allocate
+from residual_lab.data.batches import example_batch, inputs_and_targets
 from residual_lab.measure.parameters import count_parameters
 from residual_lab.models import build_model
 
@@ -57,7 +58,7 @@ def _saved(config: Config, tokens: int) -> float:
         model = build_model(config)
     with FakeTensorMode(allow_non_fake_inputs=True):  # meta tensors take another attention
         allocate(model, torch.float32)
-        tokens_BT = torch.zeros(1, tokens, dtype=torch.long)
+        inputs, _ = inputs_and_targets(example_batch(config, 1, length=tokens))
         with saved_tensors_hooks(pack, lambda tensor: tensor):
-            model.hidden(tokens_BT)
+            model.hidden(inputs)
         return sum(sizes.values()) / 4

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from residual_lab.models import Decoder
+from residual_lab.data.batches import Batch, inputs_and_targets
+from residual_lab.models import Model
 
 _AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 _MODULE = {"bf16-true": torch.bfloat16, "64-true": torch.float64}
@@ -28,14 +29,14 @@ def computing_in(precision: str, device: torch.device) -> Iterator[None]:
 
 
 class TrainingStep:
-    """Forward, backward, clipping and AdamW on one batch (B, T + 1) of token ids.
+    """Forward, backward, clipping and the optimizer on one batch.
 
     The order is that of ``training/module.py``: gradients are freed at the end of the step.
     """
 
     def __init__(
         self,
-        model: Decoder,
+        model: Model,
         optimizer: Optimizer,
         *,
         precision: str,
@@ -45,10 +46,11 @@ class TrainingStep:
         self.model, self.optimizer, self.precision = model, optimizer, precision
         self.clip_norm, self.accumulate = clip_norm, accumulate
 
-    def __call__(self, batch: Tensor) -> None:
+    def __call__(self, batch: Batch) -> None:
+        inputs, targets = inputs_and_targets(batch)
         for _ in range(self.accumulate):
-            with computing_in(self.precision, batch.device):
-                loss = self.model.loss(batch[:, :-1], batch[:, 1:])
+            with computing_in(self.precision, inputs.device):
+                loss = self.model.loss(inputs, targets)
             (loss / self.accumulate).backward()
         self._clip()
         self.optimizer.step()

@@ -1,17 +1,42 @@
-"""Corpora, tokenizers and packing: from text to batches of token sequences.
+"""Corpora, tokenizers and packing, from text to batches of token sequences; and synthetic data.
 
-Only :class:`TextDataModule` needs torch; it is imported when asked for, so that the processes
-that tokenise start quickly.
+Torch is imported when a data module is asked for, so that the processes that tokenise start
+quickly.
 """
 
 from typing import TYPE_CHECKING, Any
 
+from residual_lab.config.data import LinearMapConfig
+from residual_lab.config.schema import Config
 from residual_lab.data.corpus import Corpus, prepare
 
 if TYPE_CHECKING:
+    from residual_lab.data.module import DataModule, TextDataModule
+
+__all__ = ["Corpus", "TextDataModule", "build_data_module", "fingerprint", "prepare"]
+
+
+def fingerprint(config: Config) -> str:
+    """Make the data of ``config`` ready, and return a hash of it that goes into results.
+
+    Raises :class:`~residual_lab.errors.DataError`.
+    """
+    if isinstance(config.data, LinearMapConfig):
+        from residual_lab.data.linear_map import LinearMap
+
+        return LinearMap.of(config.data).fingerprint
+    return prepare(config).fingerprint
+
+
+def build_data_module(config: Config) -> "DataModule":
+    """The batches of ``config.data`` for Lightning."""
+    if isinstance(config.data, LinearMapConfig):
+        from residual_lab.data.linear_map import LinearMapDataModule
+
+        return LinearMapDataModule(config)
     from residual_lab.data.module import TextDataModule
 
-__all__ = ["Corpus", "TextDataModule", "prepare"]
+    return TextDataModule(config)
 
 
 def __getattr__(name: str) -> Any:

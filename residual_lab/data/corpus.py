@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 from tokenizers import Tokenizer
 
 from residual_lab.config.data import TextDataConfig
+from residual_lab.config.models import DecoderConfig
 from residual_lab.config.schema import Config
 from residual_lab.data import shards
 from residual_lab.data.encode import Encoder
@@ -74,7 +75,7 @@ def prepare(config: Config) -> Corpus:
     budget. Several processes may call it at once: one works, the others wait. Raises
     :class:`DataError`.
     """
-    data = config.data
+    data = _text(config)
     limits = token_limits(config)
     try:
         source = build_source(data)
@@ -94,6 +95,11 @@ def prepare(config: Config) -> Corpus:
     return corpus
 
 
+def _text(config: Config) -> TextDataConfig:
+    assert isinstance(config.data, TextDataConfig)  # the configuration was checked
+    return config.data
+
+
 def build_source(data: TextDataConfig) -> Source:
     """The documents that ``data`` asks for."""
     fractions = data.validation_fraction, data.test_fraction
@@ -110,7 +116,7 @@ def token_limits(config: Config) -> dict[Split, int | None]:
     A sequence has one token more than inputs, so a limit of N tokens stands for N targets. A
     corpus of the hub without ``data.train_tokens`` has as many as the budget trains on.
     """
-    data = config.data
+    data = _text(config)
     train = data.train_tokens
     if train is None and data.source == "hub":
         train = config.tokens
@@ -161,13 +167,14 @@ def _locked(path: Path, name: str) -> FileLock:
 def _build(
     config: Config, source: Source, folder: Path, version: str, limits: dict[Split, int | None]
 ) -> Corpus:
+    data = _text(config)
     folder.mkdir(exist_ok=True)
-    tokenizer = _tokenizer(config.data, source, folder, version)
-    size, end = tokenizer.get_vocab_size(), end_of_text(tokenizer, config.data.tokenizer)
+    tokenizer = _tokenizer(data, source, folder, version)
+    size, end = tokenizer.get_vocab_size(), end_of_text(tokenizer, data.tokenizer)
     _check_vocabulary(size, config)
     dtype = token_type(size)
     splits = {}
-    with Encoder(tokenizer, end, dtype, workers(config.data)) as encoder, TokenProgress() as bar:
+    with Encoder(tokenizer, end, dtype, workers(data)) as encoder, TokenProgress() as bar:
         for split in SPLITS:
             writer = SplitWriter(folder, split, dtype, shards.SHARD_TOKENS)
             _write(writer, source, version, encoder, limits[split], bar)
@@ -175,7 +182,7 @@ def _build(
     manifest = {
         "fingerprint": _fingerprint(folder, splits, dtype),
         "version": version,
-        "data": config.data.model_dump(mode="json", exclude={"cache_dir", "workers"}),
+        "data": data.model_dump(mode="json", exclude={"cache_dir", "workers"}),
         "dtype": dtype,
         "vocabulary": size,
         "end_of_text": end,
@@ -269,9 +276,11 @@ def _check(corpus: Corpus, config: Config) -> None:
 
 
 def _check_vocabulary(size: int, config: Config) -> None:
+    data = _text(config)
+    assert isinstance(config.model, DecoderConfig)
     if size > config.model.vocabulary:
         raise DataError(
             f"model.vocabulary={config.model.vocabulary} is too small for "
-            f"data.tokenizer={config.data.tokenizer}, which has {size} pieces: set data.vocabulary "
+            f"data.tokenizer={data.tokenizer}, which has {size} pieces: set data.vocabulary "
             "(and model.vocabulary where it differs) to that number or more"
         )

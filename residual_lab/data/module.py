@@ -1,6 +1,8 @@
 """Batches for Lightning: the training stream from any step on, and whole evaluation sets."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -8,42 +10,47 @@ from lightning import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from residual_lab.config.data import TextDataConfig
+from residual_lab.config.models import DecoderConfig
 from residual_lab.config.schema import Config
+from residual_lab.data.batches import Batch
 from residual_lab.data.corpus import Corpus, prepare
 from residual_lab.data.order import evaluation_batches, micro_batch_size, sequences
 from residual_lab.data.shards import Tokens
 
 
-class TextDataModule(LightningDataModule):
-    """Batches of token ids: int64, (sequences, sequence_length + 1).
+class DataModule(LightningDataModule):
+    """What data of every kind have in common; a subclass says what is at which place.
 
-    Inputs are ``batch[:, :-1]``, targets ``batch[:, 1:]``. For ``Trainer(use_distributed_sampler=
-    False)``: each rank reads its own part (:mod:`residual_lab.data.order`). Set ``start_step`` to
-    the checkpoint's optimizer step before fitting; nothing else is needed to resume. No loader
-    draws from a global random generator.
+    For ``Trainer(use_distributed_sampler=False)``: each rank reads its own part
+    (:mod:`residual_lab.data.order`). Set ``start_step`` to the checkpoint's optimizer step before
+    fitting; nothing else is needed to resume. No loader draws from a global random generator.
     """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
         self.start_step = 0  # the optimizer step that training starts from
-        self.corpus: Corpus | None = None
+        self.first_sequence = 0  # place in the stream of step 0's first sequence
 
-    def prepare_data(self) -> None:
-        prepare(self.config)
+    @property
+    def guess_loss(self) -> float:
+        """The loss of a model that does not look at its input."""
+        raise NotImplementedError
 
-    def setup(self, stage: str | None = None) -> None:
-        self.corpus = self.corpus or prepare(self.config)
+    def training_batch(self, start: int, stop: int) -> Batch:
+        """What is at the places ``start`` to ``stop`` of the endless training stream."""
+        raise NotImplementedError
 
-    def train_dataloader(self) -> DataLoader[Tensor]:
+    def train_dataloader(self) -> DataLoader[Batch]:
         """Endless; ``hardware.accumulate`` micro-batches to an optimizer step."""
         return _loader(TrainingStream(self))
 
-    def val_dataloader(self) -> DataLoader[Tensor]:
-        return self._evaluation(self._corpus.validation)
-
-    def test_dataloader(self) -> DataLoader[Tensor]:
-        return self._evaluation(self._corpus.test)
+    def evaluation(self, take: Callable[[np.ndarray], Batch], size: int) -> DataLoader[Batch]:
+        """A loader of this rank's part of a set of ``size``; ``take`` gives chosen places of it."""
+        per_device = self.config.evaluation.batch_sequences
+        batches = evaluation_batches(size, per_device, self.rank, self.world_size)
+        return _loader(EvaluationSet(take, batches))
 
     @property
     def rank(self) -> int:
@@ -53,64 +60,106 @@ class TextDataModule(LightningDataModule):
     def world_size(self) -> int:
         return self.trainer.world_size if self.trainer else 1
 
+    # A resumed run does not need the run that it once started from.
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"first_sequence": self.first_sequence}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.first_sequence = state_dict["first_sequence"]
+
+
+class TextDataModule(DataModule):
+    """Batches of token ids: int64, (sequences, sequence_length + 1).
+
+    Inputs are ``batch[:, :-1]``, targets ``batch[:, 1:]``.
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        assert isinstance(config.data, TextDataConfig)
+        assert isinstance(config.model, DecoderConfig)
+        self.length, self.vocabulary = config.data.sequence_length, config.model.vocabulary
+        self.corpus: Corpus | None = None
+
+    def prepare_data(self) -> None:
+        prepare(self.config)
+
+    def setup(self, stage: str | None = None) -> None:
+        self.corpus = self.corpus or prepare(self.config)
+
+    @property
+    def guess_loss(self) -> float:
+        """That of taking all tokens for equally likely."""
+        return math.log(self.vocabulary)
+
+    def training_batch(self, start: int, stop: int) -> Tensor:
+        tokens = self._corpus.train
+        chosen = sequences(self.config.seed, tokens.windows(self.length), start, stop)
+        return _batch(tokens, chosen, self.length)
+
+    def val_dataloader(self) -> DataLoader[Batch]:
+        return self._evaluation(self._corpus.validation)
+
+    def test_dataloader(self) -> DataLoader[Batch]:
+        return self._evaluation(self._corpus.test)
+
     @property
     def _corpus(self) -> Corpus:
         self.setup()
         assert self.corpus is not None
         return self.corpus
 
-    def _evaluation(self, tokens: Tokens) -> DataLoader[Tensor]:
-        length = self.config.data.sequence_length
-        per_device = self.config.evaluation.batch_sequences
-        batches = evaluation_batches(tokens.windows(length), per_device, self.rank, self.world_size)
-        return _loader(EvaluationSet(tokens, length, batches))
+    def _evaluation(self, tokens: Tokens) -> DataLoader[Batch]:
+        def take(chosen: np.ndarray) -> Tensor:
+            return _batch(tokens, chosen, self.length)
+
+        return self.evaluation(take, tokens.windows(self.length))
 
 
-class TrainingStream(IterableDataset[Tensor]):
+class TrainingStream(IterableDataset[Batch]):
     """This rank's micro-batches from the module's ``start_step`` on, without end."""
 
-    def __init__(self, module: TextDataModule) -> None:
+    def __init__(self, module: DataModule) -> None:
         self.module = module
         config = module.config
         self.micro = micro_batch_size(
             config.batch_sequences, config.hardware.accumulate, module.world_size
         )
 
-    def __iter__(self) -> Iterator[Tensor]:
+    def __iter__(self) -> Iterator[Batch]:
         step = self.module.start_step
         while True:
             yield from self._step(0 if self.module.config.debug.overfit else step)
             step += 1
 
-    def _step(self, step: int) -> Iterator[Tensor]:
-        config, tokens = self.module.config, self.module._corpus.train
-        length = config.data.sequence_length
+    def _step(self, step: int) -> Iterator[Batch]:
+        module, config = self.module, self.module.config
+        first = module.first_sequence + step * config.batch_sequences
         for number in range(config.hardware.accumulate):
-            part = number * self.module.world_size + self.module.rank
-            start = step * config.batch_sequences + part * self.micro
-            stop = start + self.micro
-            chosen = sequences(config.seed, tokens.windows(length), start, stop)
-            yield _batch(tokens, chosen, length)
+            part = number * module.world_size + module.rank
+            start = first + part * self.micro
+            yield module.training_batch(start, start + self.micro)
 
 
-class EvaluationSet(Dataset[Tensor]):
+class EvaluationSet(Dataset[Batch]):
     """A fixed list of batches."""
 
-    def __init__(self, tokens: Tokens, length: int, batches: list[np.ndarray]) -> None:
-        self.tokens, self.length, self.batches = tokens, length, batches
+    def __init__(self, take: Callable[[np.ndarray], Batch], batches: list[np.ndarray]) -> None:
+        self.take, self.batches = take, batches
 
     def __len__(self) -> int:
         return len(self.batches)
 
-    def __getitem__(self, index: int) -> Tensor:
-        return _batch(self.tokens, self.batches[index], self.length)
+    def __getitem__(self, index: int) -> Batch:
+        return self.take(self.batches[index])
 
 
 def _batch(tokens: Tokens, chosen: np.ndarray, length: int) -> Tensor:
     return torch.from_numpy(np.stack([tokens.window(index, length) for index in chosen]))
 
 
-def _loader(dataset: Dataset[Tensor]) -> DataLoader[Tensor]:
+def _loader(dataset: Dataset[Batch]) -> DataLoader[Batch]:
     """One whole batch an item, read in this process: a batch takes microseconds to copy.
 
     A loader draws a seed whenever it starts; a generator of its own keeps the global one untouched.

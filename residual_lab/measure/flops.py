@@ -4,6 +4,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from residual_lab.config.schema import Config
+from residual_lab.data.batches import example_batch, inputs_and_targets
 from residual_lab.models import build_model
 
 # Dense peaks in FLOP/s, without sparsity, by the name that the driver gives. Sources: NVIDIA's
@@ -35,13 +36,12 @@ def flops_per_token(config: Config) -> float:
     ``hardware.checkpoint_layers`` is left out: it is no work of the model's.
     """
     hardware = config.hardware.model_copy(update={"checkpoint_layers": False})
-    length = config.data.sequence_length
     with torch.device("meta"):
         model = build_model(config.model_copy(update={"hardware": hardware}))
-        tokens_BT = torch.zeros(1, length, dtype=torch.long)
+        inputs, targets = inputs_and_targets(example_batch(config, 1))
     with FlopCounterMode(display=False) as counter:
-        model.loss(tokens_BT, tokens_BT).backward()
-    return counter.get_total_flops() / length
+        model.loss(inputs, targets).backward()
+    return counter.get_total_flops() / config.data.sequence_length
 
 
 def peak_flops_per_s(device_name: str, precision: str) -> float | None:

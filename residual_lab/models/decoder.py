@@ -21,8 +21,8 @@ from residual_lab.models.attention import (
 )
 from residual_lab.models.loss import linear_cross_entropy
 from residual_lab.models.mlp import MLP
+from residual_lab.models.model import Model
 from residual_lab.models.recompute import recompute
-from residual_lab.residuals import Connection
 from residual_lab.residuals.connection import EditValues
 
 
@@ -52,15 +52,12 @@ class DecoderLayer(nn.Module):
         return increment + self.mlp(x_BTD + increment)
 
 
-class Decoder(nn.Module):
+class Decoder(Model):
     """Token ids (B, T) to logits (B, T, V).
 
     ``connection`` carries the stream through the layers or, with ``granularity="branch"``,
-    through their attentions and MLPs. It is set after construction, so that it draws its
-    weights from a stream of its own.
+    through their attentions and MLPs.
     """
-
-    connection: Connection
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from residual_lab.config.models import DecoderConfig
 from residual_lab.models.attention import Attention
+from residual_lab.models.low_rank_linear import LowRankLayer
 from residual_lab.models.mlp import MLP
 
 
@@ -50,6 +51,8 @@ def scale_initial_weights(model: nn.Module, gains: Mapping[str, float]) -> None:
         elif isinstance(module, MLP):
             module.up.weight.mul_(gains.get("mlp_inputs", 1.0))
             module.down.weight.mul_(gains.get("outputs", 1.0))
+        elif isinstance(module, LowRankLayer):
+            module.W.mul_(gains.get("outputs", 1.0))
 
 
 def _fill(weight: Tensor, config: DecoderConfig, std: float) -> None:

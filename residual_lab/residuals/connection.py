@@ -40,6 +40,9 @@ class Connection(nn.Module):
     separate_inputs: ClassVar[bool] = False
     """Queries, keys and values differ, so each has a norm of its own."""
 
+    edits_values: ClassVar[bool] = False
+    """It passes ``edit_values`` to layers, so these must have attention."""
+
     pre_norm: ClassVar[bool] = True
     """Layers normalise their input; otherwise the connection does what norms there are."""
 

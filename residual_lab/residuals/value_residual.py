@@ -30,6 +30,7 @@ class ValueResidual(Connection):
         learn: learn both (Learnable-ResFormer).
     """
 
+    edits_values: ClassVar = True
     identity: ClassVar = {"first": 0.0, "own": 1.0}
 
     def __init__(

@@ -11,14 +11,15 @@ from lightning.pytorch.profilers import PyTorchProfiler
 from rich.console import Console
 
 from residual_lab.config.schema import Config
-from residual_lab.data import TextDataModule, prepare
+from residual_lab.data import build_data_module, fingerprint
+from residual_lab.data.module import DataModule
 from residual_lab.errors import DataError
 from residual_lab.run_directory import RunDirectory, read_metrics
 from residual_lab.training import checkpoints
 from residual_lab.training.hardware import resolve_hardware, set_threads, trainer_options
 from residual_lab.training.inspection import Inspection
 from residual_lab.training.loggers import build_loggers, finish
-from residual_lab.training.module import LanguageModel
+from residual_lab.training.module import ModelTraining
 from residual_lab.training.progress import StepProgress
 from residual_lab.training.recorder import Recorder
 from residual_lab.training.result import build_result
@@ -36,8 +37,8 @@ class Parts:
     run: RunDirectory
     config: Config  # with this machine's hardware filled in
     fingerprint: str
-    module: LanguageModel
-    data: TextDataModule
+    module: ModelTraining
+    data: DataModule
     recorder: Recorder
     loggers: list[Logger]
     trainer: pl.Trainer
@@ -90,9 +91,9 @@ def _assemble(
 ) -> Parts:
     config = resolve_hardware(run.config, devices)
     set_threads(config.hardware)
-    fingerprint = prepare(config).fingerprint  # before any process waits for another
-    _check_data(run, fingerprint, first, step)
-    module, data, recorder = LanguageModel(config), TextDataModule(config), Recorder(run, config)
+    hashed = fingerprint(config)  # before any process waits for another
+    _check_data(run, hashed, first, step)
+    module, data, recorder = ModelTraining(config), build_data_module(config), Recorder(run, config)
     data.start_step = step
     loggers = build_loggers(run, config, step, first)
     callbacks = [
@@ -109,7 +110,7 @@ def _assemble(
         Inspection(run, config),
     ]
     trainer = _trainer(run, config, callbacks, loggers)
-    return Parts(run, config, fingerprint, module, data, recorder, loggers, trainer)
+    return Parts(run, config, hashed, module, data, recorder, loggers, trainer)
 
 
 def _check_data(run: RunDirectory, fingerprint: str, first: bool, step: int) -> None:

@@ -1,4 +1,4 @@
-"""The Lightning module: a decoder's loss, its optimizer, and what must hold at every step."""
+"""The Lightning module: a model's loss, its optimizer, and what must hold at every step."""
 
 import random
 from typing import Any, cast
@@ -11,14 +11,15 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from residual_lab.config.schema import Config
-from residual_lab.models import Decoder, build_model
+from residual_lab.data.batches import Batch, example_batch, inputs_and_targets, predictions
+from residual_lab.models import Model, build_model
 from residual_lab.seeds import stream_seed
 from residual_lab.training.optimizer import build_optimizer, is_connection
 from residual_lab.training.schedules import build_schedule
 
 
-class LanguageModel(pl.LightningModule):
-    """Trains ``build_model(config)`` on batches (sequences, sequence_length + 1) of token ids.
+class ModelTraining(pl.LightningModule):
+    """Trains ``build_model(config)`` on the batches of its data (``data/batches.py``).
 
     ``model`` is there from the start: its keys in a checkpoint are ``model.…``. Everything
     that a step depends on beside weights and optimizer state is a function of the step:
@@ -30,8 +31,8 @@ class LanguageModel(pl.LightningModule):
         self.config = config
         self.model = build_model(config)
         self.schedule = build_schedule(config.optim, config.steps)
-        self.window_loss = TokenWeightedLoss()
-        self.evaluation_loss = TokenWeightedLoss()
+        self.window_loss = WeightedLoss()
+        self.evaluation_loss = WeightedLoss()
         self.gradient_norm: Tensor | None = None
         self.shards = False  # set by configure_model
         self._configured = False
@@ -50,20 +51,20 @@ class LanguageModel(pl.LightningModule):
 
     def configure_optimizers(self) -> Optimizer:
         precision = self.trainer.precision
-        # Fused AdamW would unscale the gradients of 16-mixed itself and so rule out clipping.
+        # Fused optimizers would unscale the gradients of 16-mixed itself and so rule out clipping.
         fused = self.device.type in ("cpu", "cuda") and precision != "16-mixed"
         return build_optimizer(self.model, self.config.optim, fused=fused)
 
     # -- training ---------------------------------------------------------------------------
 
-    def on_train_batch_start(self, batch: Tensor, batch_idx: int) -> None:
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         if batch_idx % self.trainer.accumulate_grad_batches == 0:
             seed_dropout(self.config.seed, self.global_rank, self.global_step)
 
-    def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
-        """Mean loss of one micro-batch, in nats per token."""
-        loss = self.model.loss(batch[:, :-1], batch[:, 1:])
-        self.window_loss.add(loss.detach(), batch[:, 1:].numel())
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Mean loss of one micro-batch."""
+        loss = self.model.loss(*inputs_and_targets(batch))
+        self.window_loss.add(loss.detach(), predictions(batch))
         return loss
 
     def configure_gradient_clipping(
@@ -74,7 +75,7 @@ class LanguageModel(pl.LightningModule):
     ) -> None:
         """Freeze the connection until its first step, then clip by the norm over all parameters.
 
-        A connection that does not train yet has no gradient: AdamW then leaves its weights,
+        A connection that does not train yet has no gradient: the optimizer then leaves its weights,
         moments and step count alone, and it has no part in the norm.
         """
         if self.global_step < self.config.optim.connection_start_step:
@@ -117,46 +118,49 @@ class LanguageModel(pl.LightningModule):
             longest = int(self.trainer.strategy.reduce(batches, reduce_op="max"))
             self._missing_batches = longest - len(loader)
 
-    def validation_step(self, batch: Tensor, batch_idx: int) -> None:
-        loss = self.model.loss(batch[:, :-1], batch[:, 1:])
-        self.evaluation_loss.add(loss, batch[:, 1:].numel())
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        loss = self.model.loss(*inputs_and_targets(batch))
+        self.evaluation_loss.add(loss, predictions(batch))
 
     test_step = validation_step
 
     def on_validation_epoch_end(self) -> None:
         """Sharded layers gather their weights in every forward pass: all ranks need as many."""
         for _ in range(self._missing_batches):
-            filler = torch.zeros(1, 1, dtype=torch.long, device=self.device)
-            self.model.loss(filler, filler)
+            filler = inputs_and_targets(example_batch(self.config, 1))
+            self.model.loss(*(part.to(self.device) for part in filler))
 
     on_test_epoch_end = on_validation_epoch_end
 
 
-class TokenWeightedLoss:
-    """A running mean of losses, each weighted by its number of tokens, kept on the device."""
+class WeightedLoss:
+    """A running mean of losses, each weighted by its number of predictions, kept on the device."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
         self.total: Tensor | None = None
-        self.tokens = 0
+        self.predictions = 0
 
-    def add(self, loss: Tensor, tokens: int) -> None:
-        """Add a mean loss (scalar) over ``tokens`` tokens."""
+    def add(self, loss: Tensor, predictions: int) -> None:
+        """Add a mean loss (scalar) over so many ``predictions``: tokens, or examples."""
         # XLA devices have no float64 to speak of; a window or a validation set fits float32 there.
-        weighted = loss.to(torch.float32 if loss.device.type == "xla" else torch.float64) * tokens
+        weighted = loss.to(torch.float32 if loss.device.type == "xla" else torch.float64)
+        weighted = weighted * predictions
         self.total = weighted if self.total is None else self.total + weighted
-        self.tokens += tokens
+        self.predictions += predictions
 
     def mean(self, strategy: Any) -> float:
         """The mean over all ranks of ``strategy``; a rank may have added nothing."""
         device = strategy.root_device
         dtype = torch.float32 if device.type == "xla" else torch.float64
         total = self.total if self.total is not None else torch.zeros((), device=device)
-        sums = torch.stack((total.to(dtype), torch.tensor(self.tokens, dtype=dtype, device=device)))
-        total_sum, tokens = strategy.reduce(sums, reduce_op="sum").tolist()
-        return float(total_sum / tokens)
+        sums = torch.stack(
+            (total.to(dtype), torch.tensor(self.predictions, dtype=dtype, device=device))
+        )
+        total_sum, count = strategy.reduce(sums, reduce_op="sum").tolist()
+        return float(total_sum / count)
 
 
 def seed_dropout(seed: int, rank: int, step: int) -> None:
@@ -170,7 +174,7 @@ def seed_dropout(seed: int, rank: int, step: int) -> None:
     np.random.seed(value % 2**32)
 
 
-def shard(model: Decoder, mesh: Any) -> None:
+def shard(model: Model, mesh: Any) -> None:
     """FSDP2: each layer or branch that the connection calls is a unit; the root has the rest."""
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
@@ -180,7 +184,7 @@ def shard(model: Decoder, mesh: Any) -> None:
     register_fsdp_forward_method(model, "loss")
 
 
-def compile_model(model: Decoder, by_unit: bool) -> None:
+def compile_model(model: Model, by_unit: bool) -> None:
     """Compile in place, so that the keys of the state dict stay as they are.
 
     The whole loss becomes one graph; ``by_unit`` compiles what FSDP shards, unit by unit.

@@ -1,9 +1,9 @@
-"""AdamW in three named groups: base parameters with and without decay, and the connection's."""
+"""The optimizer in three named groups: base parameters with and without decay, the connection's."""
 
 from typing import Any
 
 from torch import nn
-from torch.optim import AdamW
+from torch.optim import SGD, AdamW, Optimizer
 
 from residual_lab.config.schema import OptimConfig
 
@@ -42,10 +42,16 @@ def parameter_groups(model: nn.Module, optim: OptimConfig) -> list[dict[str, Any
     ]
 
 
-def build_optimizer(model: nn.Module, optim: OptimConfig, fused: bool) -> AdamW:
-    """AdamW with decoupled decay (Loshchilov and Hutter 2019) over :func:`parameter_groups`."""
+def build_optimizer(model: nn.Module, optim: OptimConfig, fused: bool) -> Optimizer:
+    """What ``optim.optimizer`` names, over :func:`parameter_groups`.
+
+    AdamW's decay is decoupled (Loshchilov and Hutter 2019); SGD adds it to the gradient.
+    """
+    groups = parameter_groups(model, optim)
+    if optim.optimizer == "sgd":
+        return SGD(groups, lr=optim.lr, momentum=optim.momentum, fused=fused)
     return AdamW(
-        parameter_groups(model, optim),
+        groups,
         lr=optim.lr,
         betas=optim.betas,
         eps=optim.epsilon,

@@ -12,14 +12,14 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.trainer.states import TrainerFn
-from torch import Tensor
 
 from residual_lab.config.schema import Config
+from residual_lab.data.batches import Batch
 from residual_lab.measure.clock import TrainingClock
 from residual_lab.measure.environment import describe_devices, device_name
 from residual_lab.measure.memory import PeakMemory, larger, peak_memory
 from residual_lab.run_directory import RunDirectory
-from residual_lab.training.module import LanguageModel
+from residual_lab.training.module import ModelTraining
 from residual_lab.training.stopping import check_divergence
 
 log = logging.getLogger(__name__)
@@ -46,6 +46,7 @@ class Recorder(pl.Callback):
         self._root_device = torch.device("cpu")
         self._first_loss: float | None = None
         self._peak: dict[str, Any] | None = None
+        self._guess_loss = 0.0
 
     # -- what a resumed run needs -----------------------------------------------------------
 
@@ -74,7 +75,8 @@ class Recorder(pl.Callback):
 
     # -- training ---------------------------------------------------------------------------
 
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+    def setup(self, trainer: Any, pl_module: pl.LightningModule, stage: str) -> None:
+        self._guess_loss = trainer.datamodule.guess_loss
         if stage == "fit":
             self._root_device = trainer.strategy.root_device
             self.memory = peak_memory(self._root_device, self.config.hardware.compile)
@@ -90,14 +92,14 @@ class Recorder(pl.Callback):
         self._begin_window()
 
     def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Tensor, batch_idx: int
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int
     ) -> None:
         first_of_step = batch_idx % self.config.hardware.accumulate == 0
         if first_of_step and self.step == self._timed_from - self.memory.slow_steps:
             self.memory.begin(pl_module, trainer.optimizers[0])
 
     def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Tensor, batch_idx: int
+        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
         if trainer.global_step == self.step:
             return
@@ -106,7 +108,7 @@ class Recorder(pl.Callback):
         if self.step % self.config.measure.window_steps == 0 or self.step == self.config.steps:
             self.end_window(trainer, pl_module)
 
-    def end_window(self, trainer: pl.Trainer, module: LanguageModel) -> None:
+    def end_window(self, trainer: pl.Trainer, module: ModelTraining) -> None:
         """Write the row of the steps since the last window, if there are any; collective."""
         begun, begun_seconds = self._window
         if begun == self.step:
@@ -133,7 +135,7 @@ class Recorder(pl.Callback):
 
     def _check(self, loss: float) -> None:
         first = self._first_loss if self._first_loss is not None else loss
-        check_divergence(loss, self.step, first, self.config.model.vocabulary)
+        check_divergence(loss, self.step, first, self._guess_loss)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -163,14 +165,14 @@ class Recorder(pl.Callback):
         loss = pl_module.evaluation_loss.mean(trainer.strategy)
         self.validated = self.step
         self._write(trainer, {"val_loss": loss})
-        log.info("step %d of %d: validation loss %.4f", self.step, self.config.steps, loss)
+        log.info("step %d of %d: validation loss %.5g", self.step, self.config.steps, loss)
         if trainer.state.fn == TrainerFn.FITTING:
             self._resume()
         self._check(loss)
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         self.test_loss = pl_module.evaluation_loss.mean(trainer.strategy)
-        log.info("test loss %.4f", self.test_loss)
+        log.info("test loss %.5g", self.test_loss)
 
     # -- files ------------------------------------------------------------------------------
 

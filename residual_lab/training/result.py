@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import nn
 
+from residual_lab.config.data import TextDataConfig
 from residual_lab.config.schema import Config
 from residual_lab.measure.environment import git_state, versions
 from residual_lab.measure.flops import flops_per_token, model_flops_utilization, peak_flops_per_s
@@ -25,14 +26,16 @@ def build_result(
 ) -> dict[str, Any]:
     """All of it, for a run that ``recorder`` has watched to its end.
 
-    Losses are nats per token; ``train_loss`` is the mean of the last window. ``perplexity`` is
-    that of the test set. ``seconds`` is the training clock's. A diverged run has no losses.
+    Losses are nats per token, or mean squared errors; ``train_loss`` is the mean of the last
+    window. ``perplexity`` is that of the test set. ``seconds`` is the training clock's. A diverged
+    run has no losses.
     """
     rows = [row for row in read_metrics(run.metrics) if row["step"] <= recorder.step]
     finished = status == "finished"
     test_loss = recorder.test_loss if finished else None
     flops = flops_per_token(config)
     timing = speed(rows, recorder.device_since, config.budget.batch_tokens)
+    in_nats = isinstance(config.data, TextDataConfig)
     hardware = config.hardware
     assert isinstance(hardware.devices, int)
     peak = peak_flops_per_s(recorder.device_name, hardware.precision)
@@ -47,7 +50,7 @@ def build_result(
         "train_loss": _last(rows, "train_loss") if finished else None,
         "val_loss": _last(rows, "val_loss") if finished else None,
         "test_loss": test_loss,
-        "perplexity": math.exp(test_loss) if test_loss is not None else None,
+        "perplexity": math.exp(test_loss) if in_nats and test_loss is not None else None,
         **timing,
         "peak_memory_bytes": recorder.peak_memory,
         "flops_per_token": flops,

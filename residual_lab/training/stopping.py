@@ -7,7 +7,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 
-EXPLODED = 2.0  # times the larger of the first window's loss and the loss of a uniform guess
+EXPLODED = 2.0  # times the larger of the first window's loss and the loss of a blind guess
 
 
 class Interrupted(BaseException):
@@ -25,14 +25,14 @@ class Diverged(Exception):  # noqa: N818  # a result, not an error
     """The training loss is no number any more, or has exploded."""
 
 
-def check_divergence(loss: float, step: int, first_loss: float, vocabulary: int) -> None:
+def check_divergence(loss: float, step: int, first_loss: float, guess_loss: float) -> None:
     """Raise :class:`Diverged` for a loss that is not finite or has exploded.
 
     ``loss`` is the mean of a window of training steps, or of the validation set. It has exploded
     when it is more than twice the larger of ``first_loss``, the first window's mean, and
-    ln(vocabulary), the loss of guessing uniformly.
+    ``guess_loss``, that of a guess without looking at the input.
     """
-    limit = EXPLODED * max(first_loss, math.log(vocabulary))
+    limit = EXPLODED * max(first_loss, guess_loss)
     if not math.isfinite(loss):
         raise Diverged(f"diverged: the loss is {loss} at step {step}")
     if loss > limit:

@@ -3,12 +3,10 @@
 import json
 import math
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from residual_lab.config import Config
 from residual_lab.errors import DataError, LabError
 from residual_lab.run_directory import RunDirectory, read_metrics
 from residual_lab.training import checkpoints, execution
@@ -147,13 +145,7 @@ def test_a_run_is_not_resumed_on_other_data(
 ) -> None:
     """Neither trained on nor touched; on the old data it goes on as if nothing had been."""
     run = stopped_at(lab, 5)
-    prepare = execution.prepare
-
-    def prepare_other(config: Config) -> SimpleNamespace:
-        prepare(config)
-        return SimpleNamespace(fingerprint="f00d")
-
-    monkeypatch.setattr(execution, "prepare", prepare_other)
+    monkeypatch.setattr(execution, "fingerprint", lambda config: "f00d")
     before = run.metrics.read_bytes()
     with pytest.raises(DataError, match="the data has changed since the run began") as caught:
         lab.execute(run)
