@@ -30,6 +30,8 @@ def test_commands() -> None:
         ("estimate model=gpt2_1", ["model=gpt2_124m"]),
         ("list mod", ["models"]),
         ("completion z", ["zsh"]),
+        ("table runs ax", ["axis="]),
+        ("inspect runs o", ["out="]),
         ("unknown ", []),
     ],
 )

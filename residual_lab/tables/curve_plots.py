@@ -109,8 +109,8 @@ def _cells(
 
 
 def _digits(value: float, limits: tuple[float, float]) -> str:
-    """As many decimals as tell the cells apart."""
-    return fixed(value, max(0, 2 - math.floor(math.log10(limits[1] - limits[0]))))
+    """With a step of about a thirtieth of what the cells span."""
+    return fixed(value, max(0, math.ceil(math.log10(30 / (limits[1] - limits[0])))))
 
 
 def _level(axes: Axes, row: Comparison, metric: Metric, number: int) -> None:

@@ -121,7 +121,7 @@ def _map(axes: Axes, weights: Seeds, norm: SymLogNorm) -> PolyCollection:
         np.stack([source, read], 1)[:, None] + corners,
         array=values,
         norm=norm,
-        cmap="PuOr",
+        cmap="RdBu_r",
         edgecolors="#bbbbbb" if size <= 32 else "face",
         linewidths=0.3 if size <= 32 else 0.1,
     )

@@ -80,8 +80,10 @@ def draw_sensitivity(rows: Sequence[Comparison], folder: Path, metric: Metric) -
 
 
 def draw_depth(groups: Sequence[Group], folder: Path) -> list[Path]:
-    """The pictures over depth alone, of groups that are compared with nothing."""
-    rows = [Comparison(group, None, None, None) for group in groups]
+    """The pictures over depth alone, of groups that are compared with nothing; plain is black."""
+    plain = [group if group.settings["residual.name"] == "plain" else None for group in groups]
+    pairs = zip(groups, plain, strict=True)
+    rows = baselines_first([Comparison(group, base, None, None) for group, base in pairs])
     with style.context(["default", STYLE]):
         return save_all(depth_figures(rows), folder)
 

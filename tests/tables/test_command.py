@@ -46,6 +46,12 @@ def test_table_and_pictures_go_to_files_and_a_rerun_changes_nothing(
     assert [file.read_bytes() for file in files] == before
 
 
+def test_pictures_over_keys_are_drawn_where_they_are_asked_for(runs: Path, tmp_path: Path) -> None:
+    plots, grid = tmp_path / "plots", "grid=model.width,model.layers"
+    assert main([str(runs), "format=csv", f"plots={plots}", "axis=model.width", grid]) == 0
+    assert {"axis.png", "grid.png"} < {path.name for path in plots.iterdir()}
+
+
 def test_an_unreadable_run_is_told_and_the_others_are_shown(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,6 +74,9 @@ def test_an_unreadable_run_is_told_and_the_others_are_shown(
         (["{runs}", "format=html"], "format=html: no such format"),
         (["{runs}", "format="], "format=: no such format"),
         (["{runs}", "out="], "out=: empty"),
+        (["{runs}", "axis=model.width"], "name a folder for them with plots=DIR"),
+        (["{runs}", "plots={runs}", "grid=model.width"], "grid=model.width: name two keys"),
+        (["{runs}", "plots={runs}", "axis=model.widht"], "did you mean model.width"),
         (["{runs}", "out={runs}/t.docx"], r"t\.docx: no known ending .*\.md, \.csv, \.tex, \.json"),
     ],
 )

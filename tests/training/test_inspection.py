@@ -2,6 +2,8 @@
 
 import json
 import logging
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +11,9 @@ import torch
 from torch.nn import functional as F
 
 from residual_lab import build_model, compose
+from residual_lab.commands.inspect import main
 from residual_lab.data import prepare
+from residual_lab.errors import LabError
 from residual_lab.models import Decoder
 from residual_lab.residuals.laurel import Laurel
 from residual_lab.run_directory import RunDirectory, read_metrics
@@ -126,3 +130,30 @@ def test_a_connection_that_cannot_say_costs_no_run(
     assert not (run.path / FILE).exists()
     assert "no inspection.json; `residual-lab inspect" in caplog.text
     assert "no such weights" in caplog.text
+
+
+def test_the_command_makes_it_from_the_final_weights(
+    straight: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same file, where it is missing; without cosines where the data is another."""
+    run = Path(shutil.copytree(straight.path, tmp_path / straight.path.name))
+    (run / FILE).unlink()
+    assert main([str(run), "format=csv"]) == 0
+    assert (run / FILE).read_bytes() == (straight.path / FILE).read_bytes()
+    assert (run / "pictures" / "learned_weights.png").is_file()
+    (run / FILE).unlink()
+    (run / "data-fingerprint").write_text("another")
+    capsys.readouterr()
+    assert main([str(run), "format=csv"]) == 0
+    assert "no cosines: the data has changed since the run" in capsys.readouterr().err
+    found = json.loads((run / FILE).read_text())
+    assert found == {**read(straight), "cosine_to_embedding": None}
+
+
+def test_weights_of_another_model_are_refused(straight: RunDirectory, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(straight.path, tmp_path / straight.path.name))
+    (run / FILE).unlink()
+    torch.save({"a": torch.zeros(1)}, run / "checkpoints" / "final.pt")
+    with pytest.raises(LabError, match=r"final\.pt: not the weights of this run: .*Missing key"):
+        main([str(run)])
+    assert not (run / FILE).exists()
