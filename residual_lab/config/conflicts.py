@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, create_model
 
 from residual_lab.config.data import DataConfig, LinearMapConfig, TextDataConfig
 from residual_lab.config.models import DecoderConfig, LowRankLinearConfig, ModelConfig
-from residual_lab.config.schema import BudgetConfig, HardwareConfig, ResidualConfig
-from residual_lab.errors import ConfigError
+from residual_lab.config.schema import BudgetConfig, HardwareConfig, ResidualConfig, StartConfig
+from residual_lab.errors import ConfigError, LabError
 
 
 def conflicts(sections: Mapping[str, BaseModel]) -> Iterator[str]:
@@ -137,6 +137,33 @@ def _batches(budget: BudgetConfig, data: DataConfig, hardware: HardwareConfig) -
         )
 
 
+# Keys of a model that say how it trains or begins, not what its weights mean.
+_NOT_OF_WEIGHTS = ("name", "dropout", "init", "embedding_std")
+
+
+def _start(start: StartConfig, model: ModelConfig) -> Iterator[str]:
+    """Weights of a run that has none, or of another model."""
+    from residual_lab.run_directory import RunDirectory
+
+    if start.run is None:
+        return
+    try:
+        other = RunDirectory.open(start.run)
+        status = other.status
+    except LabError as error:
+        yield f"start.run: {error}"
+        return
+    if status != "finished":
+        yield f"start.run={start.run}: it is {status}; must be the directory of a finished run"
+    theirs, ours = (dict(config) for config in (other.config.model, model))
+    keys = [key for key in ours if key not in _NOT_OF_WEIGHTS and ours[key] != theirs.get(key)]
+    if keys:
+        its, own = (
+            ", ".join(f"{key}={values.get(key)}" for key in keys) for values in (theirs, ours)
+        )
+        yield f"start.run={start.run}: its model has {its}, this one {own}; they must be the same"
+
+
 def _inside_layers(residual: ResidualConfig, model: LowRankLinearConfig) -> Iterator[str]:
     """What only the layers of a transformer have."""
     from residual_lab.residuals import find_connection
@@ -180,6 +207,7 @@ _RULES: tuple[Callable[..., Iterator[str]], ...] = (
     _source,
     _budget,
     _batches,
+    _start,
     _inside_layers,
     _residual,
 )

@@ -23,6 +23,7 @@ from residual_lab.training.module import ModelTraining
 from residual_lab.training.progress import StepProgress
 from residual_lab.training.recorder import Recorder
 from residual_lab.training.result import build_result
+from residual_lab.training.start import start_from
 from residual_lab.training.stopping import Diverged, Interrupted, StopSignals
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ def execute(
         result = build_result(
             run, parts.config, parts.module.model, parts.recorder, status, error, parts.fingerprint
         )
-        run.write_result(result)
+        run.write_result(result | {"first_sequence": parts.data.first_sequence})
         checkpoints.remove(run.checkpoints, "*.ckpt")
         _close(parts, result, exit_status)
     return exit_status
@@ -95,6 +96,8 @@ def _assemble(
     _check_data(run, hashed, first, step)
     module, data, recorder = ModelTraining(config), build_data_module(config), Recorder(run, config)
     data.start_step = step
+    if config.start.run is not None and step == 0:
+        data.first_sequence = start_from(module.model, config, hashed)
     loggers = build_loggers(run, config, step, first)
     callbacks = [
         recorder,
@@ -177,6 +180,8 @@ def _train(parts: Parts, checkpoint: Any) -> None:
         if _validation_was_cut_off(parts, step):
             trainer.validate(module, data, checkpoint, verbose=False, weights_only=True)
         recorder.validated = step
+    elif parts.config.start.run is not None:  # what the weights were worth before
+        trainer.validate(module, datamodule=data, verbose=False)
     trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     if recorder.validated != parts.config.steps:
         trainer.validate(module, datamodule=data, verbose=False)
