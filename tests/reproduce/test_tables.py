@@ -29,11 +29,11 @@ NAMES = [f"{paper}/{table}" for paper, tables in TABLES.items() for table in tab
 
 DESK = (
     *("model=desk_small", "data.sequence_length=128", "data.validation_tokens=32768"),
-    *("data.test_tokens=131072", "budget.tokens=524288", "budget.batch_tokens=1024"),
-    *("evaluation.every_steps=128", "optim.lr=8e-3", "hardware=cpu", "hardware.threads=1"),
+    *("data.test_tokens=131072", "budget.tokens=819200", "budget.batch_tokens=1024"),
+    *("evaluation.every_steps=160", "hardware=cpu", "hardware.threads=1"),
 )
 SMALL_BATCH = tuple(
-    {"budget.tokens=524288": "budget.tokens=196608"}.get(o, o).replace("=1024", "=384")
+    {"budget.tokens=819200": "budget.tokens=307200"}.get(o, o).replace("=1024", "=384")
     for o in DESK
 )
 
