@@ -75,17 +75,19 @@ def weight_maps(group: Group) -> Figure | None:
     """The weights of sums over depth, mean over seeds: a map for each, on one scale of colours.
 
     Symmetric and logarithmic, as DenseFormer's figure 5; negative weights have a minus in them.
+    Sums that are much like plain's, whose weights are 1, are drawn as their difference to it.
     """
-    maps = {name: mean_and_deviation(values)[0] for name, values in triangles(group).items()}
-    if not maps:
+    means = {name: mean_and_deviation(values)[0] for name, values in triangles(group).items()}
+    if not means:
         return None
+    maps = _to_plain({title_of(name): values for name, values in means.items()})
     largest = max(1.0, *(float(np.nanmax(np.abs(values))) for values in maps.values()))
     norm = SymLogNorm(_LINEAR, vmin=-largest, vmax=largest, base=10)
     side = _side(max(map(len, maps.values())))
     figure, panels = _panels(len(maps), side + 0.5, side + 0.7)
-    for (name, weights), axes in zip(maps.items(), panels, strict=True):
+    for (title, weights), axes in zip(maps.items(), panels, strict=True):
         image = _map(axes, weights, norm)
-        axes.set_title(title_of(name))
+        axes.set_title(title)
     for axes in panels[-_COLUMNS:]:
         axes.set_xlabel("source (0: embedding)")
     for axes in panels[::_COLUMNS]:
@@ -96,6 +98,18 @@ def weight_maps(group: Group) -> Figure | None:
     bar.set_ticklabels([f"{tick:g}".replace("-", "−") for tick in ticks])
     figure.suptitle(_seeds(group), fontsize=8, x=0.01, ha="left")
     return figure
+
+
+def _to_plain(maps: dict[str, Seeds]) -> dict[str, Seeds]:
+    """By title; weights minus 1 where most of them are nearer to 1 than to 0."""
+    weights = {title: values for title, values in maps.items() if not title.endswith("std)")}
+    middle = np.nanmedian(np.concatenate([values.ravel() for values in weights.values()]))
+    if middle <= 0.5:
+        return maps
+    return {
+        f"{title} − 1" if title in weights else title: values - (title in weights)
+        for title, values in maps.items()
+    }
 
 
 def _seeds(group: Group) -> str:

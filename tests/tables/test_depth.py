@@ -87,6 +87,19 @@ def test_maps_have_each_weight_in_its_place(groups: dict[str, Group]) -> None:
     assert weight_maps(groups["laurel_rw"]) is None
 
 
+def test_sums_like_plains_are_drawn_as_their_difference_to_it(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "dca", overrides={"model.layers": 2})
+    b = [[1.1, math.nan, math.nan], [1.0, 0.9, math.nan], [1.0, 1.0, -0.5]]
+    inspect_made(run, b_q=b, b_q_std=np.array(b) / 10)
+    (group,) = group_runs(load_runs([tmp_path]))
+    figure = weight_maps(group)
+    assert figure is not None
+    first, second = figure.axes[:2]
+    assert [axes.get_title() for axes in (first, second)] == ["b (q) − 1", "b (q, std)"]
+    assert list(first.collections[0].get_array()) == pytest.approx([0.1, 0, -0.1, 0, 0, -1.5])
+    assert second.collections[0].get_array()[0] == pytest.approx(0.11)
+
+
 def test_negative_and_positive_of_one_size_are_equally_dark(groups: dict[str, Group]) -> None:
     """So that a grey print shows sizes; signs are marked."""
     figure = weight_maps(groups["denseformer"])
