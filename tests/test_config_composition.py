@@ -19,6 +19,8 @@ def test_every_choice_that_is_shipped_is_valid(group: str, choice: str, tmp_path
         room.append("budget.tokens=131072")
     if choice == "text":
         room.append(f"data.path={tmp_path}")
+    needed = {"low_rank_linear": "data=linear_map", "linear_map": "model=low_rank_linear"}
+    room += [needed[choice]] if choice in needed else []
     config = compose([*room, f"{group}={choice}"])
     assert getattr(config, group).name == choice
 

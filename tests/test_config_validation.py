@@ -16,6 +16,7 @@ def problems(overrides: list[str], **where: str | Path) -> tuple[str, ...]:
 
 
 GPT2 = "model=gpt2_124m"
+TOY = "model=low_rank_linear data=linear_map optim=sgd"
 
 # override(s), what the only line starts with, what else it says
 ONE_PROBLEM = [
@@ -66,6 +67,19 @@ ONE_PROBLEM = [
     ("hardware.devices=3", "hardware.accumulate=1: the 8 sequences", ["1 × 3"]),
     (f"{GPT2} data.sequence_length=2048", "data.sequence_length=2048: longer than", ["1024"]),
     (f"{GPT2} model.max_sequence_length=null", "model.max_sequence_length=null", ["256"]),
+    ("+model.family=decodr", "model.family=decodr: must be one of decoder, low_rank_linear", []),
+    ("data.source=pyton", "data.source=pyton: must be one of python, files", ["mean python?"]),
+    ("optim.momentum=1", "optim.momentum=1: must be a number ≥ 0 and < 1", []),
+    ("model=low_rank_linear", "model.family=low_rank_linear: reads vectors", ["data=linear_map"]),
+    ("data=linear_map model.vocabulary=9", "model.family=decoder: reads text, not data.source", []),
+    ("data=linear_map", "model.family=decoder: reads text", ["another model"]),
+    (f"{TOY} data.width=8", "data.width=8: must be model.width=100", []),
+    (f"{TOY} model.rank=0", "model.rank=0: must be a whole number > 0", []),
+    (f"{TOY} data.target=randon", "data.target=randon: must be one of identity", ["mean random?"]),
+    (f"{TOY} +model.heads=2", "model.heads=2: no such key", ["rank"]),
+    (f"{TOY} residual=dca", "residual.connection=deepcross", ["has no attention"]),
+    (f"{TOY} residual=value_residual", "residual.connection=value_res", ["has no attention"]),
+    (f"{TOY} residual=rezero", "residual.granularity=branch: a layer of", ["must be layer"]),
     ("residual.connection=absent:X", "residual.connection=absent:X", []),
     ("residual.connection=plain:Absent", "residual.connection=plain:Absent", []),
     ("residual.granularity=stage", "residual.granularity=stage: must be one of layer, branch", []),

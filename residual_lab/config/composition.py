@@ -6,6 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from residual_lab.config.conflicts import unreadable
+from residual_lab.config.data import SOURCES
+from residual_lab.config.models import FAMILIES
 from residual_lab.config.schema import Config
 from residual_lab.config.validation import validate
 from residual_lab.errors import ConfigError
@@ -122,9 +125,18 @@ def resolved(composed: "DictConfig") -> dict[str, Any]:
     try:
         plain = OmegaConf.to_container(composed, resolve=True)
     except OmegaConfBaseException as error:
-        raise ConfigError(_one_line(error)) from None
+        raise ConfigError(_unreadable(composed) or _one_line(error)) from None
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}
+
+
+def _unreadable(composed: "DictConfig") -> str | None:
+    """Why a key of the model may refer to one that its data lack: they do not go together."""
+    from omegaconf import OmegaConf
+
+    family = OmegaConf.select(composed, "model.family", default="decoder")
+    source = OmegaConf.select(composed, "data.source")
+    return unreadable(family, source) if family in FAMILIES and source in SOURCES else None
 
 
 def _one_line(error: BaseException) -> str:

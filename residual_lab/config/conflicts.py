@@ -22,18 +22,28 @@ def conflicts(sections: Mapping[str, BaseModel]) -> Iterator[str]:
             yield from rule(**{name: sections[name] for name in kinds})
 
 
-def _decoder_without_text(model: DecoderConfig, data: LinearMapConfig) -> Iterator[str]:
-    yield (
-        f"model.family=decoder: reads text, not the vectors of data.source={data.source}; "
-        "give model=low_rank_linear, or other data"
+# What each family of models reads, the sources of such data, and an example.
+_READS = {
+    "decoder": ("text", ("python", "files", "hub"), "data=python_source"),
+    "low_rank_linear": ("vectors", ("synthetic",), "data=linear_map"),
+}
+
+
+def unreadable(family: str, source: str) -> str | None:
+    """A line if models of ``family`` cannot read data from ``source``."""
+    what, sources, example = _READS[family]
+    if source in sources:
+        return None
+    return (
+        f"model.family={family}: reads {what}, not data.source={source}; give data such as "
+        f"{example}, or another model"
     )
 
 
-def _vectors_without_map(model: LowRankLinearConfig, data: TextDataConfig) -> Iterator[str]:
-    yield (
-        f"model.family={model.family}: reads vectors, not the text of data.source={data.source}; "
-        "give data=linear_map"
-    )
+def _family(model: ModelConfig, data: DataConfig) -> Iterator[str]:
+    line = unreadable(model.family, data.source)
+    if line is not None:
+        yield line
 
 
 def _features(model: LowRankLinearConfig, data: LinearMapConfig) -> Iterator[str]:
@@ -197,8 +207,7 @@ def _residual(residual: ResidualConfig, model: ModelConfig) -> Iterator[str]:
 
 
 _RULES: tuple[Callable[..., Iterator[str]], ...] = (
-    _decoder_without_text,
-    _vectors_without_map,
+    _family,
     _features,
     _heads,
     _positions,

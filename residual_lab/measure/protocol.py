@@ -1,7 +1,7 @@
 """The measuring protocol in words, for printing under tables; docs/measuring.md explains it."""
 
 PROTOCOL = """\
-Loss is nats per token, over whole validation and test sets, weighted by token.
+Loss is {loss}.
 {warmup}: neither timed nor counted in the peak of memory.
 The clock stops for validation and checkpoints; the device is synchronised at the edges of each \
 window of {window}; a step time is a window's time divided by its steps.
@@ -9,8 +9,12 @@ Peak memory is that of training steps: bytes of live tensors on CPU, bytes alloc
 FLOPs are counted operation by operation; MFU is n/a where the device's peak is unknown."""
 
 
-def protocol_text(warmup_steps: int, window_steps: int) -> str:
+NATS = "nats per token, over whole validation and test sets, weighted by token"
+SQUARED_ERROR = "the squared error, its mean over features and over whole validation and test sets"
+
+
+def protocol_text(warmup_steps: int, window_steps: int, loss: str = NATS) -> str:
     """The protocol in a few lines, with the numbers of a run's ``measure`` section."""
     first = "The first step is" if warmup_steps == 1 else f"The first {warmup_steps} steps are"
     window = "1 step" if window_steps == 1 else f"{window_steps} steps"
-    return PROTOCOL.format(warmup=f"{first} warm-up", window=window)
+    return PROTOCOL.format(loss=loss, warmup=f"{first} warm-up", window=window)

@@ -4,6 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from residual_lab.errors import LabError
@@ -16,6 +17,7 @@ _IGNORED_KEYS = ("seed", "data.cache_dir", "data.workers")
 _DATA_KEYS = (
     *("data.name", "data.path", "data.repository", "data.subset", "data.text_field"),
     *("data.tokenizer", "data.vocabulary", "data.sequence_length"),
+    *("data.width", "data.target", "data.target_seed", "data.test_examples"),
 )
 
 Settings = dict[str, Hashable]
@@ -56,7 +58,10 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
 
 
 def settings_of(config: dict[str, Any]) -> Settings:
-    """The dotted keys that can change a result, the seed apart, with hashable values."""
+    """The dotted keys that can change a result, the seed apart, with hashable values.
+
+    Keys that a run of an earlier version has not are at their defaults.
+    """
     settings: Settings = {}
 
     def walk(prefix: str, value: Any) -> None:
@@ -67,7 +72,33 @@ def settings_of(config: dict[str, Any]) -> Settings:
             settings[prefix] = tuple(map(str, value)) if isinstance(value, list) else value
 
     walk("", {key: value for key, value in config.items() if key not in _IGNORED_SECTIONS})
+    kinds = (config["model"].get("family"), config["data"].get("source"))
+    for key, value in _defaults(*kinds).items():
+        settings.setdefault(key, value)
     return settings
+
+
+@lru_cache
+def _defaults(family: str | None, source: str | None) -> Settings:
+    """The defaults of all keys that have one, for a model and data of these kinds."""
+    from residual_lab.config.data import SOURCES, TextDataConfig
+    from residual_lab.config.models import FAMILIES, DecoderConfig
+    from residual_lab.config.schema import Config
+
+    sections: dict[str, Any] = {name: f.annotation for name, f in Config.model_fields.items()}
+    sections["model"] = FAMILIES.get(family or "", DecoderConfig)
+    sections["data"] = SOURCES.get(source or "", TextDataConfig)
+    found: Settings = {}
+    for name, section in sections.items():
+        if name in _IGNORED_SECTIONS:
+            continue
+        for key, field in getattr(section, "model_fields", {}).items():
+            if not field.is_required() and f"{name}.{key}" not in _IGNORED_KEYS:
+                value = field.default
+                found[f"{name}.{key}"] = (
+                    tuple(map(str, value)) if isinstance(value, tuple) else value
+                )
+    return found
 
 
 def labels(settings: Sequence[Settings]) -> list[str]:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from residual_lab.measure.protocol import protocol_text
+from residual_lab.measure.protocol import NATS, SQUARED_ERROR, protocol_text
 from residual_lab.tables.comparison import Comparison, by_seed
 from residual_lab.tables.metrics import Metric, lookup
 from residual_lab.tables.runs import Run
@@ -86,7 +86,8 @@ def _setting(runs: Sequence[Run]) -> list[str]:
     finished = [run for run in runs if run.status == "finished"] or runs
     tokens = _distinct(run.result.get("tokens") for run in finished)
     steps = _distinct(run.result.get("steps") for run in finished)
-    lines = [f"Scale: model {model}; budget {tokens} tokens in {steps} optimizer steps."]
+    unit = " and ".join(sorted({"examples" if _synthetic(run) else "tokens" for run in runs}))
+    lines = [f"Scale: model {model}; budget {tokens} {unit} in {steps} optimizer steps."]
     prints: dict[str, set[str]] = defaultdict(set)
     for run in runs:
         if run.result.get("data_fingerprint"):
@@ -106,16 +107,22 @@ def _measuring(runs: Sequence[Run]) -> list[str]:
     kind = _distinct(lookup(run.result, ("peak_memory_bytes", "kind")) for run in runs)
     versions = _distinct(run.result.get("versions") for run in runs)
     commit = _distinct(_commit(run) for run in runs)
-    windows = {
-        tuple(run.config.get("measure", {}).get(key) for key in ("warmup_steps", "window_steps"))
-        for run in runs
-    }
-    protocols = [protocol_text(*window) for window in sorted(windows) if None not in window]
+    windows = set()
+    for run in runs:
+        measure = run.config.get("measure", {})
+        if "warmup_steps" in measure and "window_steps" in measure:
+            loss = SQUARED_ERROR if _synthetic(run) else NATS
+            windows.add((measure["warmup_steps"], measure["window_steps"], loss))
+    protocols = [protocol_text(*window) for window in sorted(windows)]
     return [
         f"Hardware: {device}; precision {precision}; peak memory is {kind}.",
         f"Versions: {versions}; commit {commit}.",
         *(f"Measured: {' '.join(text.split())}" for text in protocols),
     ]
+
+
+def _synthetic(run: Run) -> bool:
+    return run.config["data"].get("source") == "synthetic"
 
 
 def one_thread(device: str) -> str:

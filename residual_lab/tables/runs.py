@@ -1,7 +1,9 @@
 """Read runs back from their directories: configuration, result and, when asked, metrics."""
 
+import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -122,6 +124,9 @@ def _read_run(directory: Path) -> Run | None:
     missing = [key for key in ("seed", "model", "residual", "data") if key not in config]
     if missing:
         raise ValueError(f"config.yaml has no {', '.join(missing)}")
+    start = config.get("start") or {}
+    if start.get("run"):
+        start["run"] = _without_seed(Path(start["run"]), directory.parent)
     try:
         result = json.loads((directory / "result.json").read_bytes())
     except FileNotFoundError:
@@ -129,3 +134,26 @@ def _read_run(directory: Path) -> Run | None:
     if not isinstance(result, dict):
         raise ValueError("result.json holds no result")
     return Run(directory, config, result)
+
+
+def _without_seed(run: Path, folder: Path) -> str:
+    """A name for a run that others start from, the same for all its seeds.
+
+    It ends in a hash of the run's configuration, which is looked for in ``folder`` first, as runs
+    may have been moved together; where it is gone, the name does without.
+    """
+    name = re.sub(r"-s\d+-[0-9a-f]{8}$", "", run.name)
+    for path in (folder / run.name, run):
+        try:
+            config = yaml.load((path / "config.yaml").read_bytes(), Loader=_Loader)
+        except OSError:
+            continue
+        if not isinstance(config, dict):
+            continue
+        config = {k: v for k, v in config.items() if k not in ("seed", "run", "logger")}
+        start = config.get("start") or {}
+        if start.get("run"):
+            start["run"] = _without_seed(Path(start["run"]), path.parent)
+        text = json.dumps(config, sort_keys=True, default=str)
+        return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return name

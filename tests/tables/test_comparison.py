@@ -286,3 +286,13 @@ def test_notes_tell_how_the_numbers_came_about(tmp_path: Path) -> None:
         "window of 10 steps",
     ):
         assert part in notes
+
+
+def test_losses_and_budgets_are_named_by_what_they_count(tmp_path: Path) -> None:
+    make_run(tmp_path / "text")
+    data = {"data": {"name": "linear_map", "source": "synthetic", "width": 100}}
+    make_run(tmp_path / "toy", overrides=data)
+    text, toy = (" ".join(compare(load_runs([tmp_path / name])).notes) for name in ("text", "toy"))
+    assert "1,228,800 tokens in" in text and "Loss is nats per token" in text
+    assert "1,228,800 examples in" in toy and "Loss is the squared error" in toy
+    assert "nats" not in toy

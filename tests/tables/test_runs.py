@@ -6,6 +6,7 @@ import pytest
 
 from residual_lab.errors import LabError
 from residual_lab.tables import load_runs
+from residual_lab.tables.grouping import group_runs
 from residual_lab.tables.runs import read_runs
 from tests.tables.synthetic_runs import make_run
 
@@ -78,3 +79,42 @@ def test_an_unreadable_run_is_one_line_and_spoils_no_other(
 def test_a_missing_folder_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="nowhere: no such folder"):
         load_runs([tmp_path / "nowhere"])
+
+
+def test_seeds_that_start_from_seeds_of_one_configuration_are_one_group(tmp_path: Path) -> None:
+    """Their ``start.run`` differ in seed and hash; runs moved elsewhere are found beside them."""
+
+    def parent(seed: int, lr: float) -> Path:
+        made = make_run(tmp_path, seed=seed, overrides={"optim.lr": lr})
+        return made.rename(
+            made.with_name(f"desk-plain-s{seed}-{len(list(tmp_path.iterdir())):08x}")
+        )
+
+    def starts(runs: list[Path]) -> set[str]:
+        for seed, run in enumerate(runs):
+            start = f"/gone/{run.name}" if seed else str(run)
+            make_run(tmp_path / "second", "dca", seed, {"start": {"run": start}})
+            run.rename(tmp_path / "second" / run.name)
+        found = load_runs([tmp_path / "second"])
+        return {run.config["start"]["run"] for run in found if "start" in run.config}
+
+    (name,) = starts([parent(0, 1e-3), parent(1, 1e-3), parent(2, 1e-3)])
+    assert name.startswith("desk-plain-")
+    make_run(
+        tmp_path / "third", "dca", overrides={"start": {"run": "/gone/desk-plain-s3-00000001"}}
+    )
+    (lost,) = load_runs([tmp_path / "third"])
+    assert lost.config["start"]["run"] == "desk-plain"
+
+
+def test_runs_of_earlier_versions_join_those_with_newer_keys_at_their_defaults(
+    tmp_path: Path,
+) -> None:
+    make_run(tmp_path, seed=0)
+    newer = {"start": {"run": None}, "optim.momentum": 0.0, "model.family": "decoder"}
+    make_run(tmp_path, seed=1, overrides=newer)
+    make_run(tmp_path, seed=1, overrides={"optim.momentum": 0.9})
+    assert [(group.label, len(group.runs)) for group in group_runs(load_runs([tmp_path]))] == [
+        ("plain momentum=0", 2),
+        ("plain momentum=0.9", 1),
+    ]
