@@ -13,6 +13,7 @@ import os
 import sys
 import warnings
 from contextlib import nullcontext
+from pathlib import Path
 from typing import IO
 
 from rich.console import Console
@@ -79,11 +80,25 @@ def _run(run: RunDirectory, devices: int | None, first: bool, log_file: IO[str])
         log.exception("failed: %s", run.path)
         # The first failure counts: it makes the other processes fail. One whose first process was
         # killed is no failure of the run's.
-        if run.result is None and (first or os.getppid() == parent):
+        if run.result is None and (first or _is_alive(parent)):
             _write_failure(run, error)
         return FAILED
     # Lightning's first process kills all when another ends with a status other than 0.
     return status if first else FINISHED
+
+
+def _is_alive(parent: int) -> bool:
+    """Whether the process that started this one is neither gone nor going.
+
+    A killed process closes its connections before its children see that it is gone.
+    """
+    try:
+        status = Path(f"/proc/{parent}/stat").read_text(encoding="utf-8")
+        flags = int(status.rpartition(")")[2].split()[6])
+    except OSError:  # gone, or not Linux
+        flags = 0
+    exiting = flags & 0x4  # the kernel's PF_EXITING
+    return os.getppid() == parent and not exiting
 
 
 def _write_failure(run: RunDirectory, error: Exception) -> None:
