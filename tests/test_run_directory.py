@@ -30,6 +30,7 @@ def config(tmp_path: Path) -> Config:
         "data.sequence_length=128",
         "budget.tokens=4096",
         "optim.lr=1e-3",
+        "optim.optimizer=sgd",
         "evaluation.every_steps=7",
         "hardware.accumulate=2",
         "debug.overfit=true",

@@ -29,7 +29,13 @@ def killed(lab: Lab) -> RunDirectory:
 
 
 @pytest.fixture(scope="module")
-def runs(lab: Lab, killed: RunDirectory) -> dict[str, RunDirectory]:
+def alone(lab: Lab) -> RunDirectory:
+    """One process, the same global batch."""
+    return lab.trained(*SHARED, "model.dropout=0")
+
+
+@pytest.fixture(scope="module")
+def runs(lab: Lab, killed: RunDirectory, alone: RunDirectory) -> dict[str, RunDirectory]:
     """Several runs, one after the other in the same two processes; the last is killed."""
     no_dropout = [*SHARED, "model.dropout=0"]
     made = {
@@ -47,19 +53,14 @@ def runs(lab: Lab, killed: RunDirectory) -> dict[str, RunDirectory]:
             "hardware.checkpoint_layers=true",
             "optim.connection_start_step=4",
         ),
+        "fsdp started": lab.run("hardware=cpu_fsdp", *no_dropout, f"start.run={alone.path}"),
         "fsdp killed": lab.run("hardware=cpu_fsdp", *no_dropout),
     }
     paths = [str(run.path) for run in made.values()]
     done = start_python("tests.training.worker", *paths[:-1], f"{paths[-1]}@5")
     assert done.returncode == -9, done.stderr
-    assert [run.status for run in made.values()] == ["finished"] * 5 + ["unfinished"]
+    assert [run.status for run in made.values()] == ["finished"] * 6 + ["unfinished"]
     return made
-
-
-@pytest.fixture(scope="module")
-def alone(lab: Lab) -> RunDirectory:
-    """One process, the same global batch."""
-    return lab.trained(*SHARED, "model.dropout=0")
 
 
 @pytest.mark.parametrize("name", ["ddp without dropout", "fsdp"])
@@ -75,6 +76,17 @@ def test_two_processes_compute_what_one_does(
     assert two["test_loss"] == pytest.approx(one["test_loss"], rel=2e-5)
     for key in ("params", "params_connection", "tokens", "steps", "flops_per_token"):
         assert two[key] == one[key]
+
+
+def test_sharded_weights_start_from_those_of_another_run(
+    runs: dict[str, RunDirectory], alone: RunDirectory
+) -> None:
+    """The first validation, before any step, is the last of the run that one process made."""
+    started = losses(runs["fsdp started"], "val_loss")
+    assert len(started) == 3
+    assert started[0] == pytest.approx(losses(alone, "val_loss")[-1], rel=2e-5)
+    assert started[-1] < started[0]
+    assert (runs["fsdp started"].result or {})["first_sequence"] == 8 * 8
 
 
 def test_sharded_weights_are_saved_whole(
