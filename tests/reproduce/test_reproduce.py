@@ -1,0 +1,378 @@
+"""`residual-lab reproduce` from end to end, on runs that end at once."""
+
+import csv
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from scipy import stats
+
+from residual_lab import jobs
+from residual_lab.cli import main
+from residual_lab.reproduce import reproduction
+from residual_lab.run_directory import RunDirectory
+from tests.reproduce.fake_runs import FakeRuns
+
+TABLE = {
+    "title": "A table",
+    "source": "A paper, table 1",
+    "metric": "test_loss",
+    "baseline": "Plain",
+    "scales": {
+        "paper": {"seeds": 1, "overrides": ["model=nanodo_157m"], "on": "a machine"},
+        "gpu": {"seeds": 2, "overrides": [], "on": "a machine"},
+        "desk": {
+            "seeds": 3,
+            "overrides": ["model=desk_small", "model.layers=2", "hardware=cpu"],
+            "on": "a machine",
+            "minutes": 1.0,
+        },
+    },
+    "rows": [
+        {
+            "name": "Plain",
+            "overrides": ["residual=plain"],
+            "paper": {"params": "157.20M", "perplexity": "20.0 ± 0.1"},
+        },
+        {
+            "name": "RW",
+            "names": {"desk": "a small RW"},
+            "overrides": ["residual=laurel_rw"],
+            "paper": {"params": "157.20M", "perplexity": "19.0 ± 0.1"},
+        },
+        {
+            "name": "Deeper",
+            "overrides": ["residual=plain"],
+            "scales": {"desk": ["model.layers=3"], "paper": ["model.layers=28"]},
+            "deeper": True,
+            "paper": {"params": "179.22M", "perplexity": "20.05 ± 0.1"},
+        },
+        {"name": "PA later", "overrides": ["residual=laurel_pa"], "after": "Plain"},
+    ],
+}
+
+Reproduce = Callable[..., int]
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeRuns:
+    fake = FakeRuns()
+    monkeypatch.setattr(jobs, "execute", fake)
+    monkeypatch.chdir(tmp_path)
+    return fake
+
+
+@pytest.fixture
+def reproduce(runs: FakeRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reproduce:
+    """The command on a table of its own, without step times unless they are asked for.
+
+    Pictures have tests of their own; to draw them takes most of the time.
+    """
+    write(tmp_path / "own" / "small.yaml", TABLE)
+    monkeypatch.setattr(reproduction, "draw_rows", lambda *_: [])
+    monkeypatch.setattr(reproduction, "draw_sensitivity", lambda *_: [])
+
+    def call(*arguments: str) -> int:
+        rounds = [] if any(a.startswith("rounds=") for a in arguments) else ["rounds=0"]
+        return main(["reproduce", "own/small.yaml", "out=out", *rounds, *arguments])
+
+    return call
+
+
+def write(path: Path, table: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(table, sort_keys=False))
+
+
+def rows_of(folder: Path) -> dict[str, dict[str, str]]:
+    with (folder / "table.csv").open() as file:
+        return {row["row"]: row for row in csv.DictReader(file)}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_every_row_and_seed_runs_once_and_the_table_has_the_statistics(
+    runs: FakeRuns, reproduce: Reproduce, tmp_path: Path
+) -> None:
+    assert reproduce() == 0
+    done = [
+        (run.config.residual.name, run.config.model.layers, run.config.seed)
+        for run in runs.executed
+    ]
+    assert len(done) == len(set(done)) == 4 * 3
+    table = rows_of(tmp_path / "out")
+    assert list(table) == ["Plain", "a small RW", "Deeper", "PA later"]
+    losses = {
+        name: [
+            run.result["test_loss"]  # type: ignore[index]
+            for run in sorted(runs.executed, key=lambda run: run.config.seed)
+            if (run.config.residual.name, run.config.model.layers) == (residual, 2)
+        ]
+        for name, residual in (("Plain", "plain"), ("a small RW", "laurel_rw"))
+    }
+    own, base = losses["a small RW"], losses["Plain"]
+    gaps = [a - b for a, b in zip(own, base, strict=True)]
+    row = table["a small RW"]
+    assert float(row["test_loss"]) == pytest.approx(sum(own) / 3)
+    assert float(row["difference"]) == pytest.approx(sum(gaps) / 3)
+    low, high = stats.t.interval(0.95, 2, sum(gaps) / 3, stats.sem(gaps))
+    assert float(row["difference_low"]) == pytest.approx(low)
+    assert float(row["difference_high"]) == pytest.approx(high)
+    assert float(row["p_uncorrected"]) == pytest.approx(stats.ttest_rel(own, base).pvalue)
+
+
+def test_the_papers_perplexities_stand_beside_ours_in_nats(
+    reproduce: Reproduce, tmp_path: Path
+) -> None:
+    reproduce("seeds=5")
+    table = rows_of(tmp_path / "out")
+    row = table["a small RW"]
+    assert float(row["paper"]) == 19.0
+    assert float(row["paper_difference"]) == pytest.approx(math.log(19 / 20))
+    assert row["verdict"] == "same sign"
+    assert table["Deeper"]["verdict"] in ("neither sees one", "only we see one")  # within its error
+    assert table["PA later"]["paper"] == ""
+    report = (tmp_path / "out/report.md").read_text()
+    assert "the paper: −0.0513 (same sign)" in report
+    assert "residual-lab train model=desk_small model.layers=2" in report
+
+
+def test_a_table_that_is_run_again_changes_nothing(
+    runs: FakeRuns, reproduce: Reproduce, tmp_path: Path
+) -> None:
+    reproduce()
+    before, runs.executed = contents(tmp_path / "out"), []
+    assert reproduce() == 0
+    assert runs.executed == []
+    assert contents(tmp_path / "out") == before
+
+
+def test_pictures_are_drawn_and_the_report_shows_them(runs: FakeRuns, tmp_path: Path) -> None:
+    write(tmp_path / "own" / "small.yaml", TABLE)
+    call = ["reproduce", "own/small.yaml", "out=out", "rounds=0", "seeds=2", "rows=RW"]
+    assert main([*call, "tune=lr", "grid=1,2"]) == 0
+    drawn = {path.name for path in (tmp_path / "out/pictures").iterdir()}
+    assert drawn >= {
+        f"{name}.{kind}"
+        for name in ("loss_curves", "difference", "sensitivity")
+        for kind in ("png", "svg")
+    }
+    shown = re.findall(r"!\[\w+\]\((.+?)\)", (tmp_path / "out/report.md").read_text())
+    assert {f"pictures/{name}" for name in drawn if name.endswith(".png")} == set(shown)
+    before = contents(tmp_path / "out")
+    main([*call, "tune=lr", "grid=1,2"])
+    assert contents(tmp_path / "out") == before
+
+
+def test_the_small_files_are_enough(runs: FakeRuns, reproduce: Reproduce, tmp_path: Path) -> None:
+    """What is kept beside the table stands in for run directories that are gone."""
+    reproduce()
+    before, runs.executed = contents(tmp_path / "out"), []
+    for path in (tmp_path / "runs").iterdir():
+        path.rename(tmp_path / f"gone-{path.name}")
+    assert reproduce() == 0
+    assert runs.executed == []
+    assert contents(tmp_path / "out") == before
+    kept = next((tmp_path / "out/runs").glob("*laurel_pa*s1*/config.yaml")).read_text()
+    assert str(tmp_path) not in kept
+
+
+def test_a_row_that_is_missing_again_runs_what_it_starts_from_too(
+    runs: FakeRuns, reproduce: Reproduce, tmp_path: Path
+) -> None:
+    """The small files have no weights to start from."""
+    reproduce("seeds=1")
+    for path in (tmp_path / "runs").iterdir():
+        path.rename(tmp_path / f"gone-{path.name}")
+    (later,) = (tmp_path / "out/runs").glob("*laurel_pa*")
+    later.rename(tmp_path / "gone")
+    runs.executed = []
+    assert reproduce("seeds=1") == 0
+    assert [run.config.residual.name for run in runs.executed] == ["plain", "laurel_pa"]
+
+
+def test_the_order_of_rows_changes_no_number(reproduce: Reproduce, tmp_path: Path) -> None:
+    reproduce()
+    before = rows_of(tmp_path / "out")
+    turned = {**TABLE, "rows": [TABLE["rows"][0], *reversed(TABLE["rows"][1:])]}  # type: ignore[index]
+    write(tmp_path / "own" / "small.yaml", turned)
+    reproduce()
+    after = rows_of(tmp_path / "out")
+    assert list(after) != list(before)
+    assert after == before
+
+
+def test_stopped_and_run_again_gives_the_table_of_a_straight_run(
+    runs: FakeRuns, reproduce: Reproduce, tmp_path: Path
+) -> None:
+    def stop(run: RunDirectory) -> int:
+        return FakeRuns.finish(run) if len(runs.executed) <= 5 else 128 + 15
+
+    runs.ending = stop
+    assert reproduce() != 0
+    assert sum(1 for _ in (tmp_path / "runs").rglob("result.json")) == 5
+    runs.ending = FakeRuns.finish
+    assert reproduce() == 0
+    stopped = contents(tmp_path / "out")
+    for name in ("out", "runs"):
+        (tmp_path / name).rename(tmp_path / f"first-{name}")
+    reproduce()
+    assert contents(tmp_path / "out") == stopped
+
+
+def test_failed_and_diverged_rows_stay_marked(
+    runs: FakeRuns, reproduce: Reproduce, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ending(run: RunDirectory) -> int:
+        plain = run.config.residual.name == "plain"
+        return FakeRuns.finish(run) if plain else FakeRuns.diverge(run)
+
+    runs.ending = ending
+    assert reproduce() == 3
+    out = capsys.readouterr().out
+    assert "0 of 3: 3 diverged" in out
+    assert (
+        json.loads((tmp_path / "out/table.json").read_text())["rows"][1]["seeds"]["diverged"] == 3
+    )
+
+
+def test_what_starts_from_a_run_that_failed_is_left_out(
+    runs: FakeRuns, reproduce: Reproduce, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ending(run: RunDirectory) -> int:
+        if run.config.residual.name == "plain" and run.config.seed == 1:
+            return FakeRuns.diverge(run)
+        return FakeRuns.finish(run)
+
+    runs.ending = ending
+    assert reproduce() != 0
+    assert "left out: PA later, seed 1: it starts from Plain" in capsys.readouterr().err
+    started = [run.config for run in runs.executed if run.config.residual.name == "laurel_pa"]
+    assert sorted(config.seed for config in started) == [0, 2]
+    assert all(config.start.run and "plain" in config.start.run for config in started)
+
+
+def test_tune_lr_gives_every_row_the_same_grid_and_reports_its_best(
+    runs: FakeRuns, reproduce: Reproduce, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce("tune=lr", "grid=0.5,1,2", "seeds=2") == 0
+    rates = {(run.config.residual.name, run.config.optim.lr) for run in runs.executed}
+    assert rates == {
+        (name, lr) for name in ("plain", "laurel_rw", "laurel_pa") for lr in (0.002, 0.004, 0.008)
+    }
+    assert len(runs.executed) == 4 * 3 * 2
+    assert "Plain 0.008, the edge of the grid" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("match", "depth"), [("params", 3), ("flops", 3)])
+def test_match_solves_the_depth_of_the_deeper_baseline(
+    match: str, depth: int, runs: FakeRuns, reproduce: Reproduce, tmp_path: Path
+) -> None:
+    """RW and PA cost next to nothing: one layer more is the least deeper baseline there is."""
+    assert reproduce(f"match={match}", "seeds=1") == 0
+    layers = {run.config.model.layers for run in runs.executed}
+    assert layers == {2, depth}
+    assert json.loads((tmp_path / "out/matched.json").read_text())["depth"] == depth
+
+
+def test_match_finds_the_depth_of_a_costly_variant(reproduce: Reproduce, tmp_path: Path) -> None:
+    """A rank of 64 at width 64: 2·64·64 numbers a layer; a layer has 12·64² and two norms."""
+    rows = [dict(row) for row in TABLE["rows"]]  # type: ignore[union-attr]
+    rows[1] = {**rows[1], "overrides": ["residual=laurel_lr", "residual.rank=64"]}
+    write(tmp_path / "own" / "small.yaml", {**TABLE, "rows": rows})
+    assert reproduce("match=params", "seeds=1", "model.layers=20") == 0
+    more = math.ceil(20 * 2 * 64 * 64 / (12 * 64 * 64 + 2 * 64))
+    assert json.loads((tmp_path / "out/matched.json").read_text())["depth"] == 20 + more
+
+
+def test_step_times_are_measured_together_once(reproduce: Reproduce, tmp_path: Path) -> None:
+    tiny = (
+        "seeds=1",
+        "rounds=2",
+        "model.width=16",
+        "model.heads=2",
+        "data.sequence_length=16",
+        "budget.batch_tokens=32",
+        "rows=RW",
+    )
+    reproduce(*tiny)
+    first = (tmp_path / "out/step_times.json").read_bytes()
+    found = json.loads(first)
+    assert found["seconds"].keys() == {"Plain", "RW"}
+    assert all(len(seconds) == 2 for seconds in found["seconds"].values())
+    table = rows_of(tmp_path / "out")
+    ratios = [a / b for a, b in zip(*(found["seconds"][n] for n in ("RW", "Plain")), strict=True)]
+    assert float(table["a small RW"]["bench_ratio"]) == pytest.approx(sum(ratios) / 2)
+    assert "step_time_s" not in table["Plain"]  # of runs apart from each other
+    reproduce(*tiny)
+    assert (tmp_path / "out/step_times.json").read_bytes() == first
+
+
+def test_rows_brings_what_they_are_compared_with_and_start_from(
+    runs: FakeRuns, reproduce: Reproduce
+) -> None:
+    assert reproduce("rows=PA later", "seeds=1") == 0
+    assert [run.config.residual.name for run in runs.executed] == ["plain", "laurel_pa"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["rows=Deepr"], "rows=Deepr: no such row of own/small; did you mean Deeper?"),
+        (["scale=desc"], "scale=desc: must be one of paper, gpu, desk; did you mean desk?"),
+        (["seeds=none"], "seeds=none: must be a whole number ≥ 1"),
+        (["grid=1,2"], "grid=1,2: the multiples of tune=lr; give that too"),
+        (["tune=lr", "grid=0,1"], "grid=0,1: must be multiples"),
+        (["match=width"], "match=width: must be one of params, flops, step_time"),
+        (["jobs=2", "hydra/launcher=ray"], "jobs=2: hydra/launcher says how many run"),
+        (["model.layers=x"], "own/small, row Plain: model.layers=x: must be a whole number"),
+        (["format=html"], "format=html: no such format"),
+    ],
+)
+def test_what_is_refused_is_one_line_before_any_work(
+    arguments: list[str],
+    said: str,
+    runs: FakeRuns,
+    reproduce: Reproduce,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert reproduce(*arguments) == 2
+    assert said in capsys.readouterr().err
+    assert runs.executed == []
+    assert [path.name for path in tmp_path.iterdir()] == ["own"]
+
+
+def test_only_estimate_fills_in_what_can_be_counted(
+    runs: FakeRuns, reproduce: Reproduce, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A layer of the paper's model has 5,506,560 parameters, two of them and the rest 36,060,672."""
+    small = ("data.sequence_length=16", "budget.batch_tokens=16", "model.layers=2")
+    assert reproduce("scale=paper", "only=estimate", "rows=RW", "format=json", *small) == 0
+    rows = {row["row"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert rows["Plain"]["params"] == 157_204_992 - 22 * 5_506_560 == 36_060_672
+    assert rows["RW"]["params"] == 36_060_672 + 2 * 2
+    assert rows["RW"]["paper_params"] == 157.2e6 and rows["RW"]["params_match"] is None
+    assert rows["Plain"]["total_bytes"] > 4 * 4 * 36_060_672  # weights, gradients, AdamW's two
+    assert runs.executed == [] and [path.name for path in tmp_path.iterdir()] == ["own"]
+
+
+def test_the_list_of_tables_says_how_large_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "format=json"]) == 0
+    rows = {row["table"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert rows["laurel/c4_ablation"]["rows"] == "7"
+    assert {name.partition("/")[0] for name in rows} == {
+        "laurel",
+        "denseformer",
+        "deepcrossattention",
+    }
