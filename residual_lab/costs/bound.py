@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
 
 from residual_lab.config.schema import Config, OptimConfig
 from residual_lab.data.batches import example_batch, inputs_and_targets
+from residual_lab.measure.flops import flop_counter
 from residual_lab.models import build_model
 
 # AdamW reads weight, gradient and two moments, and writes all but the gradient; SGD has no moments,
@@ -73,7 +73,7 @@ def work_of_step(config: Config, batch: int) -> Work:
     with torch.device("meta"):
         model = build_model(config)
         inputs, targets = inputs_and_targets(example_batch(config, batch))
-    with _BytesMoved() as moved, FlopCounterMode(display=False) as counter:
+    with _BytesMoved() as moved, flop_counter() as counter:
         model.loss(inputs, targets).backward()
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     return Work(counter.get_total_flops(), moved.total + _passes(config.optim) * weights)

@@ -1,10 +1,16 @@
 """FLOPs against sums by hand, and MFU only where the peak is known."""
 
 import pytest
+import torch
 
 from residual_lab import build_model, compose
 from residual_lab.config.schema import Config
-from residual_lab.measure.flops import flops_per_token, model_flops_utilization, peak_flops_per_s
+from residual_lab.measure.flops import (
+    flop_counter,
+    flops_per_token,
+    model_flops_utilization,
+    peak_flops_per_s,
+)
 from residual_lab.measure.parameters import count_parameters
 
 WIDTH, LENGTH, LAYERS, VOCABULARY = 32, 16, 3, 300
@@ -77,3 +83,11 @@ def test_parameters_are_counted_once_and_by_part() -> None:
     norms = LAYERS * 2 * WIDTH + WIDTH
     base = VOCABULARY * WIDTH + LAYERS * 12 * WIDTH**2 + norms
     assert counts == {"params": base + 2 * LAYERS, "params_connection": 2 * LAYERS}
+
+
+def test_products_that_are_added_in_place_count_too() -> None:
+    total, left, right = torch.zeros(3, 5), torch.ones(3, 4), torch.ones(4, 5)
+    with flop_counter() as counter:
+        total.addmm_(left, right)
+        torch.zeros(2, 3, 5).baddbmm_(left.expand(2, 3, 4), right.expand(2, 4, 5))
+    assert counter.get_total_flops() == 2 * 3 * 4 * 5 * (1 + 2)

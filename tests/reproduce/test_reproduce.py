@@ -356,7 +356,7 @@ def test_what_is_refused_is_one_line_before_any_work(
 def test_only_estimate_fills_in_what_can_be_counted(
     runs: FakeRuns, reproduce: Reproduce, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """A layer of the paper's model has 5,506,560 parameters, two of them and the rest 36,060,672."""
+    """A layer of the paper's model has 5,506,560 parameters."""
     small = ("data.sequence_length=16", "budget.batch_tokens=16", "model.layers=2")
     assert reproduce("scale=paper", "only=estimate", "rows=RW", "format=json", *small) == 0
     rows = {row["row"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
