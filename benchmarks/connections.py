@@ -4,11 +4,13 @@ python benchmarks/connections.py [batch=N] [rounds=N] [threads=N] [clock=cpu] [K
 """
 
 import sys
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.limits import against_limits
+from residual_lab.cli import in_one_line
 
 SHAPE = ("model.width=256", "model.layers=48", "sequence=256", "hardware=cpu")
 LIMITS = {
@@ -24,4 +26,4 @@ LIMITS = {
 }
 
 if __name__ == "__main__":
-    sys.exit(against_limits(LIMITS, SHAPE, sys.argv[1:], batch=4))
+    sys.exit(in_one_line(partial(against_limits, LIMITS, SHAPE, batch=4), sys.argv[1:]))

@@ -9,7 +9,7 @@ has not: no norm before w. Every entry is read (the package has no sum of the mi
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -19,7 +19,10 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from residual_lab.cli import in_one_line
+from residual_lab.costs.arguments import Arguments
 from residual_lab.costs.timing import interleaved, ratio
+from residual_lab.errors import LabError
 from residual_lab.residuals.deepcrossattention import DCA
 from residual_lab.residuals.depth_schedule import Sum
 
@@ -86,8 +89,16 @@ def kept_bytes(forward: Callable[[], Tensor], parameters: Sequence[Tensor]) -> i
     return sum(t.untyped_storage().nbytes() for place, t in kept.items() if place not in known)
 
 
+def whole_numbers(arguments: Sequence[str], defaults: Mapping[str, int]) -> dict[str, int]:
+    """``KEY=N`` arguments over ``defaults``; LabError for another key, or for no number."""
+    asked = Arguments.of(arguments, tuple(defaults))
+    if asked.overrides:
+        raise LabError(f"{asked.overrides[0]}: no such key (there are {', '.join(defaults)})")
+    return {key: asked.whole_number(key, default) or default for key, default in defaults.items()}
+
+
 def main(arguments: list[str]) -> int:
-    asked = {**DEFAULTS, **{k: int(v) for k, _, v in (a.partition("=") for a in arguments)}}
+    asked = whole_numbers(arguments, DEFAULTS)
     torch.manual_seed(0)
     torch.set_num_threads(asked["threads"])
     model = package_model(asked["layers"], asked["width"], heads=4)
@@ -117,4 +128,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(in_one_line(main, sys.argv[1:]))

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from residual_lab.cli import in_one_line
 from residual_lab.costs.arguments import Arguments
 from residual_lab.costs.bench import Bench, bench
 
@@ -101,4 +102,4 @@ def draw(found: dict[int, Bench], path: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(in_one_line(main, sys.argv[1:]))

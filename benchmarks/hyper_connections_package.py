@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.dca_package import kept_bytes
+from benchmarks.dca_package import kept_bytes, whole_numbers
 from residual_lab import build_model, compose
+from residual_lab.cli import in_one_line
 from residual_lab.costs.timing import interleaved, ratio
 from residual_lab.models.attention import Context
 from residual_lab.residuals.hyper_connections import HyperConnections
@@ -52,7 +53,7 @@ def package_like(connection: HyperConnections) -> tuple[list[Any], Any, Any]:
 
 
 def main(arguments: list[str]) -> int:
-    asked = {**DEFAULTS, **{k: int(v) for k, _, v in (a.partition("=") for a in arguments)}}
+    asked = whole_numbers(arguments, DEFAULTS)
     torch.manual_seed(0)
     torch.set_num_threads(asked["threads"])
     shape = (f"model.layers={asked['layers']}", f"model.width={asked['width']}")
@@ -102,4 +103,4 @@ def _step(forward: Any) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(in_one_line(main, sys.argv[1:]))

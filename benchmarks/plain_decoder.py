@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from residual_lab.cli import in_one_line
 from residual_lab.config.models import DecoderConfig
 from residual_lab.config.schema import Config
 from residual_lab.costs.arguments import Arguments
@@ -132,4 +133,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(in_one_line(main, sys.argv[1:]))

@@ -8,7 +8,7 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from residual_lab.errors import LabError, suggestion
 
@@ -56,13 +56,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{command}: no such command{near} (there are {', '.join(COMMANDS)})", file=sys.stderr
         )
         return 2
-    return _run(command, rest)
+    def imported(arguments: list[str]) -> int:
+        status: int = importlib.import_module(f"residual_lab.commands.{command}").main(arguments)
+        return status
+
+    return in_one_line(imported, rest)
 
 
-def _run(command: str, arguments: list[str]) -> int:
+def in_one_line(command: Callable[[list[str]], int], arguments: list[str]) -> int:
+    """Return the exit status of ``command``; what a user can act on is one line, no traceback."""
     try:
-        module = importlib.import_module(f"residual_lab.commands.{command}")
-        status: int = module.main(arguments)
+        status = command(arguments)
         sys.stdout.flush()
     except LabError as error:
         print(error, file=sys.stderr)
