@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 from residual_lab.config.composition import resolved, started_hydra
 from residual_lab.config.validation import validate
 from residual_lab.errors import LabError
+from residual_lab.files import write_atomically
 from residual_lab.gpu_locks import one_gpu
 from residual_lab.launch import DIVERGED, FAILED, FINISHED, REFUSED, execute, handled, why_stopped
-from residual_lab.run_directory import RunDirectory, write_atomically
+from residual_lab.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from hydra._internal.hydra import Hydra

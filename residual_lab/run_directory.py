@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from residual_lab.config.schema import Config
 from residual_lab.errors import LabError
+from residual_lab.files import write_atomically
 
 Status = Literal["finished", "failed", "diverged", "unfinished", "in use"]
 
@@ -44,21 +45,6 @@ def config_hash(config: Config) -> str:
         text = hashlib.sha256(Path(source).read_bytes()).hexdigest()
         plain["residual"]["connection"] = f"{text}:{class_name}"
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write to a temporary name beside ``path``, then rename: a reader sees all or nothing."""
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-            os.fchmod(file.fileno(), 0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 class RunDirectory:

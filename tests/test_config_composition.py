@@ -54,7 +54,7 @@ def test_paths_are_absolute_whatever_the_folder(
     (tmp_path / "mine.py").write_text(
         "from residual_lab.residuals import Connection\nclass Mine(Connection): ...\n"
     )
-    overrides = ["run.dir=here", "data.cache_dir=../c", "data.source=files", "data.path=text"]
+    overrides = ["run.dir=here", "data.cache_dir=../c", "data=text", "data.path=text"]
     config = compose([*overrides, "residual.connection=mine.py:Mine"])
     assert config.run.dir == str(tmp_path / "here")
     assert config.residual.connection == f"{tmp_path / 'mine.py'}:Mine"

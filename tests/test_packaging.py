@@ -105,7 +105,7 @@ def test_the_wheel_works_installed_elsewhere(tmp_path: Path) -> None:
         (tmp_path / f"text/{number}.txt").write_text(f"{number} " + "some words to read " * 20)
     run(
         *(lab, "train", "hardware=cpu", "model.layers=1", "model.width=16", "model.heads=1"),
-        *("data.source=files", "data.path=text", "data.vocabulary=300", "data.sequence_length=16"),
+        *("data=text", "data.path=text", "data.vocabulary=300", "data.sequence_length=16"),
         *("data.cache_dir=cache", "budget.batch_tokens=64", "budget.tokens=128"),
     )
     (result,) = tmp_path.glob("runs/*/result.json")

@@ -11,7 +11,7 @@ from residual_lab.run_directory import RunDirectory
 
 TINY = [
     *("model.layers=1", "model.width=16", "model.heads=1"),
-    *("data.source=files", "data.path=text", "data.cache_dir=cache"),
+    *("data=text", "data.path=text", "data.cache_dir=cache"),
     *("data.sequence_length=16", "data.vocabulary=300"),
     *("budget.batch_tokens=64", "budget.tokens=256", "evaluation.every_steps=4"),
     *("measure.warmup_steps=1", "measure.window_steps=1"),

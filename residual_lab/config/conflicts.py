@@ -102,6 +102,13 @@ def _vocabulary(model: DecoderConfig, data: TextDataConfig) -> Iterator[str]:
 
 
 def _source(data: TextDataConfig) -> Iterator[str]:
+    if (data.name == "python_source") != (data.source == "python"):
+        yield (
+            f"data.source={data.source}: data.name={data.name} would be a wrong label; choose the "
+            "corpus by its group, data=text, or give data.name too"
+        )
+    if data.source == "python" and data.path is not None:
+        yield f"data.path={data.path}: data.source=python reads no path; choose data=text"
     if data.source == "files" and data.path is None:
         yield "data.path=null: must be a file or a folder of text; give data.path=PATH"
     if data.source == "hub" and data.path is None and data.repository is None:

@@ -6,10 +6,10 @@ from statistics import median
 
 from residual_lab.costs.bench import KINDS, Bench
 from residual_lab.costs.timing import Ratio
+from residual_lab.files import write_output
 from residual_lab.tables import Cell, Column, Table
 from residual_lab.tables.notes import one_thread
 from residual_lab.tables.numbers import DASH, fixed, significant, with_prefix
-from residual_lab.tables.render import write_whole
 
 _TITLES = {"training": "Training step", "forward": "Forward", "decoding": "Decoding step"}
 _CLOCKS = {"wall": "Times", "cpu": "CPU times of the process"}
@@ -99,4 +99,4 @@ def save_rounds(found: Bench, path: Path) -> None:
             for label, measured in found.measurements.items()
         },
     }
-    write_whole(path, (json.dumps(document, indent=1) + "\n").encode())
+    write_output(path, json.dumps(document, indent=1) + "\n")

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from residual_lab.config.schema import Config
 from residual_lab.errors import LabError
+from residual_lab.files import write_atomically
 from residual_lab.reproduce.plan import compose_rows, rows_of
 from residual_lab.reproduce.timing import timing
-from residual_lab.run_directory import config_hash, write_atomically
+from residual_lab.run_directory import config_hash
 
 if TYPE_CHECKING:
     from residual_lab.reproduce.arguments import Asked

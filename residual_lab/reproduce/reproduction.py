@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from residual_lab.files import write_output
 from residual_lab.reproduce.arguments import Asked
 from residual_lab.reproduce.matching import matched_layers
 from residual_lab.reproduce.plan import Planned, compose_rows, plan, rows_of
@@ -15,7 +16,7 @@ from residual_lab.reproduce.timing import Timing, timing
 from residual_lab.tables.comparison import Comparison
 from residual_lab.tables.metrics import metric_named
 from residual_lab.tables.plots import draw_rows, draw_sensitivity
-from residual_lab.tables.render import as_text, write_whole
+from residual_lab.tables.render import as_text
 from residual_lab.tables.table import Table
 
 ENDINGS = {"md": "table.md", "csv": "table.csv", "latex": "table.tex", "json": "table.json"}
@@ -64,14 +65,14 @@ def _times(asked: Asked, found: Results, rounds: int) -> Timing | None:
 def write(asked: Asked, planned: Sequence[Planned], found: Results, table: Table) -> None:
     """The table in every format, the pictures and the report; and W&B's copy if it is asked for."""
     for format, name in ENDINGS.items():
-        write_whole(asked.out / name, as_text(table, format).encode())
+        write_output(asked.out / name, as_text(table, format))
     metric = metric_named(asked.table.metric)
     pictures = asked.out / "pictures"
     files = draw_rows(found.rows, pictures, metric, asked.table.axis, asked.table.grid)
     if len(asked.choices.lr_factors) > 1:
         files += draw_sensitivity(found.tried, pictures, metric)
     text = report(asked, planned, found, table, files)
-    write_whole(asked.out / "report.md", text.encode())
+    write_output(asked.out / "report.md", text)
     if planned[0].config.logger.name == "wandb":
         from residual_lab.reproduce.wandb_summary import log_summary
 

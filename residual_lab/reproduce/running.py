@@ -12,10 +12,11 @@ import yaml
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from residual_lab.files import write_atomically
 from residual_lab.jobs import quoted, run_jobs
 from residual_lab.launch import FINISHED
 from residual_lab.reproduce.plan import Planned
-from residual_lab.run_directory import RunDirectory, write_atomically
+from residual_lab.run_directory import RunDirectory
 
 SMALL_FILES = ("result.json", "metrics.jsonl", "inspection.json", "data-fingerprint")
 

@@ -10,7 +10,8 @@ from typing import Any
 from residual_lab.config.schema import Config, StartConfig
 from residual_lab.costs.timing import Ratio, ratio
 from residual_lab.errors import LabError
-from residual_lab.run_directory import config_hash, write_atomically
+from residual_lab.files import write_atomically
+from residual_lab.run_directory import config_hash
 
 
 @dataclass(frozen=True)

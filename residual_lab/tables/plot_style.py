@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from residual_lab.files import write_output
 from residual_lab.tables.comparison import Comparison
-from residual_lab.tables.render import write_whole
 
 BASELINE_COLOUR = "#000000"
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -103,6 +103,6 @@ def save(figure: Figure, path: Path) -> list[Path]:
         content = io.BytesIO()
         figure.savefig(content, format=ending, metadata=metadata, bbox_inches="tight")
         file = path.with_name(f"{path.name}.{ending}")
-        write_whole(file, content.getvalue())
+        write_output(file, content.getvalue())
         files.append(file)
     return files

@@ -4,10 +4,8 @@ import csv
 import io
 import json
 import math
-import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from rich import box
@@ -17,6 +15,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from residual_lab.errors import LabError, suggestion
+from residual_lab.files import write_output
 from residual_lab.tables.table import Cell, Column, Table, Value
 
 FORMATS = ("rich", "md", "csv", "latex", "json")
@@ -38,7 +37,7 @@ def render(table: Table, format: str | None = None, out: str | Path | None = Non
     """
     format = format_for(format, out)
     if out is not None:
-        write_whole(Path(out), as_text(table, format).encode())
+        write_output(Path(out), as_text(table, format))
         print(f"wrote {out}", file=sys.stderr)
     elif format == "rich" and Console().is_terminal:
         print_rich(table, Console())
@@ -80,19 +79,6 @@ def as_text(table: Table, format: str) -> str:
         "json": _json,
     }
     return writers[format](table)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write beside it and rename, so that no reader sees half. Raises LabError if refused."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
-        raise LabError(f"{path}: cannot be written ({error.strerror}); choose another") from error
 
 
 def print_rich(table: Table, console: Console) -> None:
