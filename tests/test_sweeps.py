@@ -15,9 +15,7 @@ from hydra.errors import HydraException
 from residual_lab import jobs, sweep
 from residual_lab.cli import main
 from residual_lab.commands import train
-from residual_lab.config import compose
 from residual_lab.config.composition import started_hydra
-from residual_lab.gpu_locks import one_gpu
 from residual_lab.run_directory import RunDirectory
 
 SWEEP = ["train", "-m", "residual=plain,laurel_rw", "seed=0", "budget.tokens=4096"]
@@ -279,25 +277,3 @@ def test_the_commands_of_the_documentation_are_valid(overrides: list[str], tmp_p
     with started_hydra() as hydra:
         sweep._prepare(hydra, [*overrides, f"run.dir={tmp_path}"], "config")
     assert len(list((tmp_path / "sweeps").iterdir())) == 1
-
-
-def test_one_gpu_for_each_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F9: jobs side by side hold different GPUs, and give them back."""
-
-    def seen(environment: dict[str, str] | None) -> str | None:
-        return None if environment is None else environment["CUDA_VISIBLE_DEVICES"]
-
-    hardware = compose(["hardware=auto"]).hardware
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5")
-    with one_gpu(hardware, tmp_path) as first, one_gpu(hardware, tmp_path) as second:
-        assert (seen(first), seen(second)) == ("3", "GPU-5")
-        with one_gpu(hardware, tmp_path) as third:
-            assert seen(third) == "3"
-    with one_gpu(hardware, tmp_path) as again:
-        assert seen(again) == "3"
-    for overrides in (["hardware=cpu"], ["hardware.devices=2"], ["hardware.devices=auto"]):
-        with one_gpu(compose(overrides).hardware, tmp_path) as environment:
-            assert environment is None
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
-    with one_gpu(hardware, tmp_path) as environment:
-        assert environment is None

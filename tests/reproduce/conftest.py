@@ -1,13 +1,19 @@
-"""Composing hundreds of configurations."""
+"""Composing hundreds of configurations, and a table of its own whose runs end at once."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from residual_lab import jobs
+from residual_lab.cli import main
 from residual_lab.config import Config
 from residual_lab.config.composition import compose_unchecked, resolved, started_hydra
 from residual_lab.config.validation import validate
+from residual_lab.reproduce import reproduction
+from tests.reproduce.fake_runs import FakeRuns
+from tests.reproduce.own_table import TABLE, Reproduce, write
 
 Compose = Callable[[Sequence[str]], Config]
 
@@ -39,3 +45,28 @@ def composed() -> Compose:
         return known[key]
 
     return compose
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeRuns:
+    fake = FakeRuns()
+    monkeypatch.setattr(jobs, "execute", fake)
+    monkeypatch.chdir(tmp_path)
+    return fake
+
+
+@pytest.fixture
+def reproduce(runs: FakeRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reproduce:
+    """The command on a table of its own, without step times unless they are asked for.
+
+    Pictures have tests of their own; to draw them takes most of the time.
+    """
+    write(tmp_path / "own" / "small.yaml", TABLE)
+    monkeypatch.setattr(reproduction, "draw_rows", lambda *_: [])
+    monkeypatch.setattr(reproduction, "draw_sensitivity", lambda *_: [])
+
+    def call(*arguments: str) -> int:
+        rounds = [] if any(a.startswith("rounds=") for a in arguments) else ["rounds=0"]
+        return main(["reproduce", "own/small.yaml", "out=out", *rounds, *arguments])
+
+    return call

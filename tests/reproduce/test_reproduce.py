@@ -1,104 +1,17 @@
 """`residual-lab reproduce` from end to end, on runs that end at once."""
 
-import csv
 import json
 import math
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 from scipy import stats
 
-from residual_lab import jobs
 from residual_lab.cli import main
-from residual_lab.reproduce import reproduction
 from residual_lab.run_directory import RunDirectory
 from tests.reproduce.fake_runs import FakeRuns
-
-TABLE = {
-    "title": "A table",
-    "source": "A paper, table 1",
-    "metric": "test_loss",
-    "baseline": "Plain",
-    "scales": {
-        "paper": {"seeds": 1, "overrides": ["model=nanodo_157m"], "on": "a machine"},
-        "gpu": {"seeds": 2, "overrides": [], "on": "a machine"},
-        "desk": {
-            "seeds": 3,
-            "overrides": ["model=desk_small", "model.layers=2", "hardware=cpu"],
-            "on": "a machine",
-            "minutes": 1.0,
-        },
-    },
-    "rows": [
-        {
-            "name": "Plain",
-            "overrides": ["residual=plain"],
-            "paper": {"params": "157.20M", "perplexity": "20.0 ± 0.1"},
-        },
-        {
-            "name": "RW",
-            "names": {"desk": "a small RW"},
-            "overrides": ["residual=laurel_rw"],
-            "paper": {"params": "157.20M", "perplexity": "19.0 ± 0.1"},
-        },
-        {
-            "name": "Deeper",
-            "overrides": ["residual=plain"],
-            "scales": {"desk": ["model.layers=3"], "paper": ["model.layers=28"]},
-            "deeper": True,
-            "paper": {"params": "179.22M", "perplexity": "20.05 ± 0.1"},
-        },
-        {"name": "PA later", "overrides": ["residual=laurel_pa"], "after": "Plain"},
-    ],
-}
-
-Reproduce = Callable[..., int]
-
-
-@pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeRuns:
-    fake = FakeRuns()
-    monkeypatch.setattr(jobs, "execute", fake)
-    monkeypatch.chdir(tmp_path)
-    return fake
-
-
-@pytest.fixture
-def reproduce(runs: FakeRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reproduce:
-    """The command on a table of its own, without step times unless they are asked for.
-
-    Pictures have tests of their own; to draw them takes most of the time.
-    """
-    write(tmp_path / "own" / "small.yaml", TABLE)
-    monkeypatch.setattr(reproduction, "draw_rows", lambda *_: [])
-    monkeypatch.setattr(reproduction, "draw_sensitivity", lambda *_: [])
-
-    def call(*arguments: str) -> int:
-        rounds = [] if any(a.startswith("rounds=") for a in arguments) else ["rounds=0"]
-        return main(["reproduce", "own/small.yaml", "out=out", *rounds, *arguments])
-
-    return call
-
-
-def write(path: Path, table: object) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(table, sort_keys=False))
-
-
-def rows_of(folder: Path) -> dict[str, dict[str, str]]:
-    with (folder / "table.csv").open() as file:
-        return {row["row"]: row for row in csv.DictReader(file)}
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+from tests.reproduce.own_table import TABLE, Reproduce, contents, rows_of, write
 
 
 def test_every_row_and_seed_runs_once_and_the_table_has_the_statistics(
@@ -260,62 +173,6 @@ def test_what_starts_from_a_run_that_failed_is_left_out(
     started = [run.config for run in runs.executed if run.config.residual.name == "laurel_pa"]
     assert sorted(config.seed for config in started) == [0, 2]
     assert all(config.start.run and "plain" in config.start.run for config in started)
-
-
-def test_tune_lr_gives_every_row_the_same_grid_and_reports_its_best(
-    runs: FakeRuns, reproduce: Reproduce, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert reproduce("tune=lr", "grid=0.5,1,2", "seeds=2") == 0
-    rates = {(run.config.residual.name, run.config.optim.lr) for run in runs.executed}
-    assert rates == {
-        (name, lr) for name in ("plain", "laurel_rw", "laurel_pa") for lr in (0.002, 0.004, 0.008)
-    }
-    assert len(runs.executed) == 4 * 3 * 2
-    assert "Plain 0.008, the edge of the grid" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("match", "depth"), [("params", 3), ("flops", 3)])
-def test_match_solves_the_depth_of_the_deeper_baseline(
-    match: str, depth: int, runs: FakeRuns, reproduce: Reproduce, tmp_path: Path
-) -> None:
-    """RW and PA cost next to nothing: one layer more is the least deeper baseline there is."""
-    assert reproduce(f"match={match}", "seeds=1") == 0
-    layers = {run.config.model.layers for run in runs.executed}
-    assert layers == {2, depth}
-    assert json.loads((tmp_path / "out/matched.json").read_text())["depth"] == depth
-
-
-def test_match_finds_the_depth_of_a_costly_variant(reproduce: Reproduce, tmp_path: Path) -> None:
-    """A rank of 64 at width 64: 2·64·64 numbers a layer; a layer has 12·64² and two norms."""
-    rows = [dict(row) for row in TABLE["rows"]]  # type: ignore[union-attr]
-    rows[1] = {**rows[1], "overrides": ["residual=laurel_lr", "residual.rank=64"]}
-    write(tmp_path / "own" / "small.yaml", {**TABLE, "rows": rows})
-    assert reproduce("match=params", "seeds=1", "model.layers=20") == 0
-    more = math.ceil(20 * 2 * 64 * 64 / (12 * 64 * 64 + 2 * 64))
-    assert json.loads((tmp_path / "out/matched.json").read_text())["depth"] == 20 + more
-
-
-def test_step_times_are_measured_together_once(reproduce: Reproduce, tmp_path: Path) -> None:
-    tiny = (
-        "seeds=1",
-        "rounds=2",
-        "model.width=16",
-        "model.heads=2",
-        "data.sequence_length=16",
-        "budget.batch_tokens=32",
-        "rows=RW",
-    )
-    reproduce(*tiny)
-    first = (tmp_path / "out/step_times.json").read_bytes()
-    found = json.loads(first)
-    assert found["seconds"].keys() == {"Plain", "RW"}
-    assert all(len(seconds) == 2 for seconds in found["seconds"].values())
-    table = rows_of(tmp_path / "out")
-    ratios = [a / b for a, b in zip(*(found["seconds"][n] for n in ("RW", "Plain")), strict=True)]
-    assert float(table["a small RW"]["bench_ratio"]) == pytest.approx(sum(ratios) / 2)
-    assert "step_time_s" not in table["Plain"]  # of runs apart from each other
-    reproduce(*tiny)
-    assert (tmp_path / "out/step_times.json").read_bytes() == first
 
 
 def test_rows_brings_what_they_are_compared_with_and_start_from(
