@@ -17,6 +17,8 @@ COMMANDS = {
     "reproduce": "a paper's table: run it, and print it beside the paper's numbers",
     "table": "a comparison table of finished runs",
     "inspect": "learned weights over depth of finished runs, as pictures",
+    "eval": "losses and downstream tasks of finished runs, on any corpus",
+    "generate": "text from a finished run",
     "estimate": "parameters, FLOPs and memory of any size, without its hardware",
     "bench": "time and memory of several connections, side by side, without data",
     "list": "what there is to choose from: residuals, models, data, ...",
@@ -30,6 +32,8 @@ examples:
   residual-lab reproduce laurel/c4_ablation
   residual-lab table runs
   residual-lab inspect runs/desk-denseformer-*
+  residual-lab eval runs data=text data.path=notes
+  residual-lab generate runs/desk-plain-python_source-s0-6ef91b14 prompt="def main("
   residual-lab list residuals model=nanodo_157m
   residual-lab bench residual=plain,laurel_rw
   residual-lab estimate model=nanodo_157m residual=plain,laurel_rw batch=16 sequence=512
@@ -56,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{command}: no such command{near} (there are {', '.join(COMMANDS)})", file=sys.stderr
         )
         return 2
+
     def imported(arguments: list[str]) -> int:
         status: int = importlib.import_module(f"residual_lab.commands.{command}").main(arguments)
         return status

@@ -32,6 +32,10 @@ def test_commands() -> None:
         ("completion z", ["zsh"]),
         ("table runs ax", ["axis="]),
         ("inspect runs o", ["out="]),
+        ("generate runs/desk pro", ["prompt="]),
+        ("eval runs ta", ["tasks="]),
+        ("eval runs data=lm", ["data=lm1b"]),
+        ("eval runs data.pa", ["data.path="]),
         ("unknown ", []),
     ],
 )

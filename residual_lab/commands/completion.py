@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from itertools import pairwise
 
 from residual_lab.cli import COMMANDS
@@ -76,11 +77,11 @@ def candidates(line: str) -> list[str]:
         from residual_lab.commands.list import KINDS
 
         return _starting(word, [*KINDS, "format=", "out="])
-    if command in ("table", "inspect"):
-        from residual_lab.commands import inspect, table
-
-        options = table.OPTIONS if command == "table" else inspect.OPTIONS
-        return _starting(word, [f"{option}=" for option in options])
+    if command in ("table", "inspect", "eval", "generate"):
+        options = import_module(f"residual_lab.commands.{command}").OPTIONS
+        found = _starting(word, [f"{option}=" for option in options])
+        data = command == "eval" and word.startswith("data")
+        return [*found, *(_overrides(words[1:], word) if data else [])]
     if command == "completion":
         return _starting(word, SCRIPTS)
     return []

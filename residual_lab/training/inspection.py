@@ -11,7 +11,6 @@ DenseFormer's figure 6 (arXiv 2402.02622); null for models without tokens.
 import json
 import logging
 import math
-import pickle
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,11 +22,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from residual_lab.config.schema import Config
-from residual_lab.data import Corpus, TextDataModule, prepare
-from residual_lab.errors import DataError, LabError
-from residual_lab.models import Decoder, build_model
-from residual_lab.run_directory import RunDirectory, write_atomically
-from residual_lab.training.checkpoints import FINAL
+from residual_lab.data import Corpus, TextDataModule
+from residual_lab.errors import DataError
+from residual_lab.files import write_atomically
+from residual_lab.models import Decoder
+from residual_lab.run_directory import RunDirectory
+from residual_lab.training.final import final_model, own_corpus
 
 FILE = "inspection.json"
 _TOKENS = 4096  # of the validation set, the first so many, in whole sequences
@@ -80,27 +80,14 @@ def inspect_final(run: RunDirectory) -> tuple[dict[str, Any], str | None]:
 
     Raises LabError where the weights are not those of the run's configuration.
     """
-    model = build_model(run.config)
-    path = run.checkpoints / FINAL
-    try:
-        model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    except (OSError, RuntimeError, pickle.UnpicklingError) as error:
-        reason = " ".join(str(error).split())
-        raise LabError(f"{path}: not the weights of this run: {reason[:200]}") from None
+    model = final_model(run)
     corpus, problem = None, None
     if isinstance(model, Decoder):
-        corpus, problem = _corpus(run)
+        try:
+            corpus = own_corpus(run)
+        except DataError as error:
+            problem = str(error)
     return inspect(model, run.config, corpus), problem
-
-
-def _corpus(run: RunDirectory) -> tuple[Corpus | None, str | None]:
-    try:
-        corpus = prepare(run.config)
-    except DataError as error:
-        return None, str(error)
-    if run.data_fingerprint not in (None, corpus.fingerprint):
-        return None, "the data has changed since the run"
-    return corpus, None
 
 
 def _sequences(corpus: Corpus, config: Config) -> Iterable[Tensor]:

@@ -1,0 +1,1 @@
+"""What finished runs can do: text, losses on any corpus, downstream tasks."""

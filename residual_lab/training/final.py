@@ -1,0 +1,43 @@
+"""What a finished run is read back as: its trained model, and the corpus that it was trained on."""
+
+import pickle
+
+import torch
+
+from residual_lab.config.schema import Config
+from residual_lab.data import Corpus, prepare
+from residual_lab.errors import DataError, LabError
+from residual_lab.models import Model, build_model
+from residual_lab.run_directory import RunDirectory
+from residual_lab.training.checkpoints import FINAL
+
+
+def final_model(run: RunDirectory) -> Model:
+    """The model with the run's final weights, on the CPU.
+
+    Raises LabError where they are not there, or not those of the run's configuration.
+    """
+    path = run.checkpoints / FINAL
+    if not path.is_file():
+        raise LabError(f"{path}: the weights are not there; copy them there, or train the run anew")
+    model = build_model(run.config)
+    try:
+        model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    except (OSError, RuntimeError, pickle.UnpicklingError) as error:
+        reason = " ".join(str(error).split())
+        raise LabError(f"{path}: not the weights of this run: {reason[:200]}") from None
+    return model
+
+
+def own_corpus(run: RunDirectory, config: Config | None = None) -> Corpus:
+    """The corpus of the run, with its tokenizer; ``config`` may name another cache.
+
+    Raises DataError where it cannot be prepared, and where it has changed since.
+    """
+    corpus = prepare(config or run.config)
+    if run.data_fingerprint not in (None, corpus.fingerprint):
+        raise DataError(
+            "the data has changed since the run, and its tokenizer may have; restore the data, or "
+            "train the run anew"
+        )
+    return corpus
