@@ -20,7 +20,8 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 def requirements() -> list[Requirement]:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    needed = [*project["dependencies"], *extras["test"], *extras["joblib"], *extras["submitit"]]
+    of_tests = ("test", "joblib", "submitit", "tensorboard", "evaluation")
+    needed = [*project["dependencies"], *(line for extra in of_tests for line in extras[extra])]
     return [Requirement(line) for line in needed if not line.startswith("residual-lab")]
 
 

@@ -8,21 +8,18 @@ from typing import Any
 
 import pytest
 import torch
+from lm_eval.api.instance import Instance
+from lm_eval.utils import get_rolling_token_windows
 
 from residual_lab import build_model
 from residual_lab.cli import main
 from residual_lab.data import Corpus, prepare
+from residual_lab.errors import LabError
 from residual_lab.evaluation.harness import Harness
+from residual_lab.evaluation.harness_model import HarnessModel
 from residual_lab.evaluation.trained import Trained
 from residual_lab.models import Decoder
 from residual_lab.run_directory import RunDirectory
-
-lm_eval = pytest.importorskip("lm_eval")
-
-from lm_eval.api.instance import Instance  # noqa: E402
-from lm_eval.utils import get_rolling_token_windows  # noqa: E402
-
-from residual_lab.evaluation.harness_model import HarnessModel  # noqa: E402
 
 TASK = """\
 task: which_animal
@@ -217,8 +214,6 @@ def test_unknown_tasks_are_refused_before_any_run(
 
 
 def test_without_lm_eval_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from residual_lab.errors import LabError
-
     for name in [name for name in sys.modules if name.partition(".")[0] == "lm_eval"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "lm_eval", None)
