@@ -6,7 +6,7 @@ from math import inf
 
 from residual_lab.errors import LabError
 from residual_lab.tables.grouping import Group, find_baselines, group_runs
-from residual_lab.tables.metrics import Metric
+from residual_lab.tables.metrics import Metric, metric_named
 from residual_lab.tables.runs import Run
 from residual_lab.tables.statistics import Difference, difference, holm, spread
 
@@ -64,6 +64,19 @@ def by_seed(group: Group, metric: Metric) -> dict[int, float]:
     """The metric of each finished run that has it."""
     values = {run.seed: metric.value(run) for run in group.finished}
     return {seed: value for seed, value in values.items() if value is not None}
+
+
+def best_validated(groups: Sequence[Group]) -> Group:
+    """The group with most finished runs, and of those the lowest validation loss.
+
+    Losses are compared over the seeds that those groups share, so a learning rate at which some
+    seeds diverge is not the best where at another none does.
+    """
+    losses = [by_seed(group, metric_named("val_loss")) for group in groups]
+    most = max(map(len, losses))
+    candidates = [(g, own) for g, own in zip(groups, losses, strict=True) if len(own) == most]
+    shared = set.intersection(*(set(own) for _, own in candidates))
+    return min(candidates, key=lambda c: sum(c[1][seed] for seed in sorted(shared)))[0]
 
 
 def baselines_first(rows: Sequence[Comparison]) -> list[Comparison]:

@@ -1,24 +1,41 @@
 """Pictures of a metric against keys of the configuration: curves over one, maps over two."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
+from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from residual_lab.errors import LabError, suggestion
-from residual_lab.tables.comparison import Comparison, by_seed
+from residual_lab.tables.comparison import (
+    Comparison,
+    baselines_first,
+    best_validated,
+    by_seed,
+)
 from residual_lab.tables.grouping import Settings, labels
 from residual_lab.tables.metrics import Metric
 from residual_lab.tables.numbers import fixed
-from residual_lab.tables.plot_style import BASELINE_COLOUR, legend, line_with_band, series_look
+from residual_lab.tables.plot_style import (
+    BASELINE_COLOUR,
+    deviation_band,
+    is_wide,
+    legend,
+    line_of_seeds,
+    series_look,
+)
 from residual_lab.tables.statistics import Spread, spread
 
 Point = tuple[float, ...]  # a value of each key
 Series = dict[Point, Comparison]
+Line = dict[float, Comparison]  # by the value of one key
+
+_GREY = "#555555"
 
 
 def axis_curve(rows: Sequence[Comparison], metric: Metric, key: str) -> Figure | None:
@@ -28,25 +45,101 @@ def axis_curve(rows: Sequence[Comparison], metric: Metric, key: str) -> Figure |
     Rows without a number there, such as the baseline of a curve over ``residual.rank``, are level.
     Raises LabError for a key that no row has.
     """
-    series, others = _series(rows, metric, (key,))
-    if not series:
+    _check(rows, (key,))
+    ended = [row for row in rows if by_seed(row.group, metric) or _has_diverged(row)]
+    series, others = _series(ended, (key,))
+    lines = {
+        label: {x: row for (x,), row in sorted(points.items())} for label, points in series.items()
+    }
+    level = [row for row in others if by_seed(row.group, metric)]
+    drawn = _curves(lines, metric, key, level)
+    if drawn is None:
+        return None
+    legend(*drawn)
+    return drawn[0]
+
+
+def sensitivity(rows: Sequence[Comparison], metric: Metric) -> Figure | None:
+    """The metric against the learning rate: a line for each label, its best rate in a ring.
+
+    The best is that of the validation loss, as in the table.
+    """
+    lines: dict[str, Line] = defaultdict(dict)
+    for row in baselines_first(rows):
+        lines[row.group.label][float(str(row.group.settings["optim.lr"]))] = row
+    measured = {
+        label: any(by_seed(r.group, metric) for r in lines[label].values()) for label in lines
+    }
+    ordered = {
+        label: lines[label] for label in sorted(lines, key=lambda label: not measured[label])
+    }
+    drawn = _curves(ordered, metric, "optim.lr")
+    if drawn is None:
+        return None
+    figure, axes = drawn
+    ring: Any = {"marker": "o", "markersize": 11, "linestyle": "none", "markerfacecolor": "none"}
+    for line in ordered.values():
+        best = best_validated([row.group for row in line.values()])
+        for x, row in line.items():
+            if row.group is best and by_seed(best, metric):
+                axes.plot(x, _spread(row, metric).mean, **ring, markeredgecolor=_GREY, mew=1)
+    axes.plot([], [], label="best validation loss", **ring, markeredgecolor=_GREY, mew=1)
+    legend(figure, axes)
+    return figure
+
+
+def _curves(
+    lines: Mapping[str, Line], metric: Metric, key: str, level: Sequence[Comparison] = ()
+) -> tuple[Figure, Axes] | None:
+    """Lines over the values of ``key``, and rows that are ``level``; None if none is measured."""
+    measured = [row for line in lines.values() for row in line.values() if _values(row, metric)]
+    if not measured:
         return None
     figure = Figure(figsize=(4.0, 2.5), layout="constrained")
     axes = figure.subplots()
-    order = [any(row.is_baseline for row in points.values()) for points in series.values()]
-    for number, (label, points) in enumerate(series.items()):
-        found = [_spread(points[place], metric) for place in sorted(points)]
-        middle = [s.mean for s in found]
-        low = [s.mean - (s.std or 0) for s in found]
-        high = [s.mean + (s.std or 0) for s in found]
-        look = series_look(None if order[number] else number - sum(order[:number]))
-        line_with_band(axes, [x for (x,) in sorted(points)], middle, low, high, look, label)
-    for number, row in enumerate(others):
+    if is_wide([value for row in (*measured, *level) for value in _values(row, metric)]):
+        axes.set_yscale("log")
+    looks = _looks(lines)
+    for label, line in lines.items():
+        found = {x: _values(row, metric) for x, row in sorted(line.items())}
+        points = {x: values for x, values in found.items() if values}
+        line_of_seeds(axes, points, looks[label], label)
+    for number, row in enumerate(level):
         _level(axes, row, metric, number)
-    _scale(axes, sorted({x for points in series.values() for (x,) in points}))
+    _scale(axes, key, sorted({x for line in lines.values() for x in line}))
+    _diverged(axes, lines, looks)
     axes.set(xlabel=key, ylabel=metric.title)
-    legend(figure, axes)
-    return figure
+    return figure, axes
+
+
+def _looks(lines: Mapping[str, Line]) -> dict[str, dict[str, Any]]:
+    """A line that a baseline is on has the look of one."""
+    numbers = {True: count(), False: count()}
+    base = {label: any(row.is_baseline for row in line.values()) for label, line in lines.items()}
+    return {label: series_look(next(numbers[base[label]]), base[label]) for label in lines}
+
+
+def _diverged(
+    axes: Axes, lines: Mapping[str, Line], looks: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """A crossed-out marker above the panel for each point where a seed diverged."""
+    cross: Any = {"marker": "x", "color": BASELINE_COLOUR, "mew": 1.2, "linestyle": "none"}
+    heights: Counter[float] = Counter()
+    for label, line in lines.items():
+        for x, row in line.items():
+            if not _has_diverged(row):
+                continue
+            place: Any = {"transform": axes.get_xaxis_transform(), "clip_on": False}
+            y = 1.04 + 0.075 * heights[x]
+            heights[x] += 1
+            axes.plot(x, y, **place, **{**looks[label], "linestyle": "none"})
+            axes.plot(x, y, **place, **cross)
+    if heights:
+        axes.plot([], [], label="a seed diverged", **cross)
+
+
+def _has_diverged(row: Comparison) -> bool:
+    return any(run.status == "diverged" for run in row.group.runs)
 
 
 def grid_map(rows: Sequence[Comparison], metric: Metric, keys: tuple[str, str]) -> Figure | None:
@@ -55,7 +148,8 @@ def grid_map(rows: Sequence[Comparison], metric: Metric, keys: tuple[str, str]) 
     Mean ± standard deviation over seeds; rows without both keys are named below with theirs.
     Raises LabError for a key that no row has.
     """
-    series, others = _series(rows, metric, keys)
+    _check(rows, keys)
+    series, others = _series([row for row in rows if by_seed(row.group, metric)], keys)
     if not series:
         return None
     places = [place for points in series.values() for place in points]
@@ -115,38 +209,47 @@ def _digits(value: float, limits: tuple[float, float]) -> str:
 
 def _level(axes: Axes, row: Comparison, metric: Metric, number: int) -> None:
     """A row that the key says nothing of."""
-    found = _spread(row, metric)
+    middle, low, high = deviation_band(axes, _values(row, metric))
     colour = BASELINE_COLOUR if row.is_baseline else "#777777"
     line = ("--", ":", "-.")[number % 3]
-    axes.axhline(found.mean, color=colour, linestyle=line, linewidth=1, label=row.group.label)
-    if found.std:
-        low, high = found.mean - found.std, found.mean + found.std
+    axes.axhline(middle, color=colour, linestyle=line, linewidth=1, label=row.group.label)
+    if high > low:
         axes.axhspan(low, high, color=colour, alpha=0.08, linewidth=0)
 
 
-def _scale(axes: Axes, values: Sequence[float]) -> None:
-    """Logarithmic where values are; few of them are ticks themselves."""
-    if len(values) > 2 and values[0] > 0 and values[-1] / values[0] >= 4:
+def _scale(axes: Axes, key: str, values: Sequence[float]) -> None:
+    """Logarithmic where values are, and for rates; few of them are ticks themselves."""
+    wide = len(values) > 2 and values[0] > 0 and values[-1] / values[0] >= 4
+    rates = key == "optim.lr" and len(values) > 1 and values[0] > 0
+    apart = True
+    if wide or rates:
         axes.set_xscale("log")
         axes.minorticks_off()
-    if len(values) <= 8:
+        nearest = min(b / a for a, b in pairwise(values))
+        apart = math.log(nearest) > 0.08 * math.log(values[-1] / values[0])
+    if len(values) <= 8 and apart:
         axes.set_xticks(values, [f"{x:g}" for x in values])
+    elif wide or rates:
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+
+
+def _values(row: Comparison, metric: Metric) -> list[float]:
+    """Of the finished runs, in the unit of the screen."""
+    return [value / metric.unit for value in by_seed(row.group, metric).values()]
 
 
 def _spread(row: Comparison, metric: Metric) -> Spread:
-    """Of the finished runs, in the unit of the screen."""
-    return spread([value / metric.unit for value in by_seed(row.group, metric).values()])
+    return spread(_values(row, metric))
 
 
 def _series(
-    rows: Sequence[Comparison], metric: Metric, keys: Sequence[str]
+    rows: Sequence[Comparison], keys: Sequence[str]
 ) -> tuple[dict[str, Series], list[Comparison]]:
     """Rows with numbers under all ``keys``, by line and point, and the rows without them."""
-    _check(rows, keys)
-    measured = [row for row in rows if by_seed(row.group, metric)]
     points: dict[Point, list[Comparison]] = defaultdict(list)
     others = []
-    for row in measured:
+    for row in rows:
         values = [row.group.settings.get(key) for key in keys]
         numbers = [
             float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)

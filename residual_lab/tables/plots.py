@@ -4,7 +4,7 @@ Readable in print and to the colour-blind: the colours of Okabe and Ito (2008), 
 a marker and a line style besides. The same runs give the same files, byte for byte.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib import style
@@ -12,21 +12,25 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from residual_lab.tables.comparison import Comparison, baselines_first, by_seed, compare_groups
-from residual_lab.tables.curve_plots import axis_curve, grid_map
+from residual_lab.tables.comparison import Comparison, baselines_first, compare_groups
+from residual_lab.tables.cost_plots import cost
+from residual_lab.tables.curve_plots import axis_curve, grid_map, sensitivity
 from residual_lab.tables.depth_plots import depth_figures
 from residual_lab.tables.grouping import Group
-from residual_lab.tables.metrics import Metric, comparable, metric_named
+from residual_lab.tables.metrics import Metric, metric_named
 from residual_lab.tables.plot_style import (
     BASELINE_COLOUR,
     STYLE,
+    half_interval,
+    is_wide,
     legend,
+    line_of_seeds,
     line_with_band,
     look_of,
     save_all,
 )
 from residual_lab.tables.runs import Run
-from residual_lab.tables.statistics import difference, spread
+from residual_lab.tables.statistics import difference
 
 
 def draw(
@@ -51,12 +55,15 @@ def draw_rows(
     metric: Metric,
     axis: str | None = None,
     grid: tuple[str, str] | None = None,
+    step_times: Mapping[str, float] | None = None,
 ) -> list[Path]:
     """All pictures that the rows have data for, as PNG and SVG in ``folder``; returns their files.
 
     ``loss_curves``, ``cost``, ``difference``; ``axis``, the metric against that key of the
     configuration; ``grid``, its map over two keys; and of what the runs' inspections hold,
-    ``learned_weights``, ``weights_ROW`` and ``cosine`` over depth.
+    ``learned_weights``, ``weights_ROW`` and ``cosine`` over depth. Those of them in ``folder``
+    that there is nothing to draw for are removed.
+    ``step_times``: seconds by label, measured side by side; None: each run's own.
     Raises LabError for a key that no row has, and for a file that cannot be written.
     """
     rows = baselines_first(rows)
@@ -64,19 +71,22 @@ def draw_rows(
     with style.context(["default", STYLE]):
         figures = {
             "loss_curves": loss_curves(shown),
-            "cost": cost(shown, metric),
+            "cost": cost(shown, metric, step_times),
             "difference": differences(rows, metric),
             "axis": axis_curve(rows, metric, axis) if axis else None,
             "grid": grid_map(rows, metric, grid) if grid else None,
             **depth_figures(shown),
         }
-        return save_all(figures, folder)
+        return save_all(figures, folder, others="weights_.+")
 
 
 def draw_sensitivity(rows: Sequence[Comparison], folder: Path, metric: Metric) -> list[Path]:
-    """The metric against the learning rate, ``rows`` being one for each rate of each line."""
+    """The metric against the learning rate, ``rows`` being one for each rate of each label.
+
+    A picture in ``folder`` is removed where there is none to draw.
+    """
     with style.context(["default", STYLE]):
-        return save_all({"sensitivity": axis_curve(rows, metric, "optim.lr")}, folder)
+        return save_all({"sensitivity": sensitivity(rows, metric)}, folder)
 
 
 def draw_depth(groups: Sequence[Group], folder: Path) -> list[Path]:
@@ -99,7 +109,10 @@ def _curves(group: Group) -> dict[int, dict[int, float]]:
 
 
 def loss_curves(rows: Sequence[Comparison]) -> Figure | None:
-    """Left: mean validation loss ± standard deviation. Right: its difference to the baseline."""
+    """Left: mean validation loss ± standard deviation. Right: its difference to the baseline.
+
+    Of vectors that a linear map makes, tokens are examples and losses squared errors.
+    """
     curves = {row.group.label: _curves(row.group) for row in rows}
     drawn = [row for row in rows if curves[row.group.label]]
     if not drawn:
@@ -107,27 +120,32 @@ def loss_curves(rows: Sequence[Comparison]) -> Figure | None:
     compared = [row for row in drawn if row.baseline and not row.is_baseline]
     figure = Figure(figsize=(6.5 if compared else 4.0, 2.4), layout="constrained")
     left, *rest = figure.subplots(1, 2 if compared else 1, squeeze=False)[0]
+    every = [v for row in drawn for at in curves[row.group.label].values() for v in at.values()]
+    if is_wide(every):
+        left.set_yscale("log")
+    else:
+        _leave_out_the_start(left, [curves[row.group.label] for row in drawn])
     for row in drawn:
-        own = curves[row.group.label]
-        spreads = [spread(list(values.values())) for values in own.values()]
-        middle = [s.mean for s in spreads]
-        around = [s.std or 0.0 for s in spreads]
-        low = [m - a for m, a in zip(middle, around, strict=True)]
-        high = [m + a for m, a in zip(middle, around, strict=True)]
-        look = look_of(rows, row)
-        line_with_band(left, list(own), middle, low, high, look, row.group.label)
-    _leave_out_the_start(left, [curves[row.group.label] for row in drawn])
-    _over_tokens(left)
-    left.set_ylabel("validation loss (nats/token)")
+        label = row.group.label
+        points = {tokens: list(values.values()) for tokens, values in curves[label].items()}
+        line_of_seeds(left, points, look_of(rows, row), label)
     for right in rest:
         _difference_curves(right, rows, compared, curves)
+    loss, tokens = _units(drawn)
+    left.set_ylabel(f"validation loss ({loss})")
+    for axes in (left, *rest):
+        axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+        axes.set(xlabel=tokens, xlim=(0, None))
     legend(figure, left)
     return figure
 
 
-def _over_tokens(axes: Axes) -> None:
-    axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
-    axes.set(xlabel="training tokens", xlim=(0, None))
+def _units(rows: Sequence[Comparison]) -> tuple[str, str]:
+    """Of the loss, and of what a run is trained on."""
+    kinds = {row.group.settings.get("data.source") == "synthetic" for row in rows}
+    if kinds == {True}:
+        return "squared error", "examples"
+    return " or ".join(["nats/token"] + ["squared error"] * (True in kinds)), "training tokens"
 
 
 def _leave_out_the_start(axes: Axes, curves: Sequence[dict[int, dict[int, float]]]) -> None:
@@ -160,102 +178,50 @@ def _difference_curves(
         look = look_of(rows, row)
         line_with_band(axes, list(found), middle, low, high, look, row.group.label)
     axes.axhline(0, color=BASELINE_COLOUR, linewidth=0.8, zorder=1)
-    _over_tokens(axes)
     axes.set_ylabel("Δ validation loss, 95% interval")
 
 
-def cost(rows: Sequence[Comparison], metric: Metric) -> Figure | None:
-    """The metric against step time and peak memory, with the rows that no other row beats."""
-    runs = [run for row in rows for run in row.group.finished]
-    costs = [
-        cost
-        for cost in (metric_named("step_time_s"), metric_named("peak_memory_bytes"))
-        if cost is not metric
-        and comparable(cost, runs)
-        and any(by_seed(row.group, cost) and by_seed(row.group, metric) for row in rows)
-    ]
-    if not costs:
-        return None
-    figure = Figure(figsize=(6.5 if len(costs) > 1 else 4.0, 2.4), layout="constrained")
-    panels = figure.subplots(1, len(costs), sharey=True, squeeze=False)[0]
-    for axes, cost in zip(panels, costs, strict=True):
-        _cost_panel(axes, rows, metric, cost)
-    panels[0].set_ylabel(f"{metric.title} (bars: 95% interval of Δ)")
-    legend(figure, panels[0])
-    return figure
-
-
-def _cost_panel(axes: Axes, rows: Sequence[Comparison], metric: Metric, cost: Metric) -> None:
-    axes.margins(x=0.08)
-    points = []
-    for row in rows:
-        found = [list(by_seed(row.group, quantity).values()) for quantity in (cost, metric)]
-        if not all(found):
-            continue
-        across, up = map(spread, found)
-        point = (across.mean / cost.unit, up.mean / metric.unit)
-        axes.errorbar(
-            point[0],
-            point[1],
-            xerr=(across.std or 0) / cost.unit,
-            yerr=_half_interval(row, metric),
-            elinewidth=0.7,
-            label=row.group.label,
-            **(look_of(rows, row) | {"linestyle": "none"}),
-        )
-        points.append(point)
-    frontier = pareto_frontier(points, metric.lower_is_better)
-    right = axes.get_xlim()[1]
-    x, y = zip(*frontier, (right, frontier[-1][1]), strict=True)
-    axes.step(x, y, where="post", color="#999999", linewidth=0.8, zorder=1)
-    axes.set_xlim(right=right)
-    axes.set_xlabel(cost.title)
-    axes.locator_params(axis="x", nbins=5)
-
-
-def _half_interval(row: Comparison, metric: Metric) -> float:
-    """Half the 95% interval of the difference, in the unit of the screen; 0 where there is none."""
-    gap = row.difference
-    if gap is None or gap.low is None or gap.high is None:
-        return 0.0
-    return (gap.high - gap.low) / 2 / metric.unit
-
-
-def pareto_frontier(
-    points: Sequence[tuple[float, float]], lower_is_better: bool = True
-) -> list[tuple[float, float]]:
-    """The points (cost, metric) that no point beats in one without losing in the other."""
-    sign = 1 if lower_is_better else -1
-    frontier: list[tuple[float, float]] = []
-    for point in sorted(points, key=lambda point: (point[0], sign * point[1])):
-        if not frontier or sign * point[1] < sign * frontier[-1][1]:
-            frontier.append(point)
-    return frontier
-
-
 def differences(rows: Sequence[Comparison], metric: Metric) -> Figure | None:
-    """One line a row: the difference to the baseline with its 95% interval."""
+    """One line a row: the difference to its baseline with its 95% interval."""
     compared = [row for row in rows if row.baseline and not row.is_baseline]
     if not any(row.difference for row in compared):
         return None
-    labels = [row.group.label for row in compared]
-    size = (3.6 + 0.06 * max(map(len, labels)), 0.7 + 0.24 * len(compared))
+    bases = list(dict.fromkeys(row.baseline.label for row in compared if row.baseline))
+    named = [_other_baseline(row, bases) for row in compared]
+    lengths = [*(len(row.group.label) for row in compared), *(0.7 * len(name) for name in named)]
+    line = 0.31 if any(named) else 0.24
+    size = (3.6 + 0.06 * max(lengths), 0.7 + line * len(compared))
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots()
     shown = [row for row in rows if row.group.finished]
     for height, row in enumerate(compared):
         _difference_line(axes, height, row, metric, shown)
     axes.axvline(0, color=BASELINE_COLOUR, linewidth=0.8, zorder=1)
-    axes.set_yticks(range(len(compared)), labels)
+    _row_labels(axes, [row.group.label for row in compared], named)
     axes.locator_params(axis="x", nbins=6)
     axes.set_ylim(len(compared) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
-    axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    names = " or ".join(dict.fromkeys(row.baseline.label for row in compared if row.baseline))
+    to = " or ".join(bases) if len(bases) <= 2 else "its baseline"
     better = "left" if metric.lower_is_better else "right"
-    axes.set_xlabel(f"Δ {metric.title} to {names}, 95% interval ({better} is better)")
+    gap = "\n" if len(to) > 30 else " "
+    axes.set_xlabel(f"Δ {metric.title} to {to},{gap}95% interval ({better} is better)")
     return figure
+
+
+def _other_baseline(row: Comparison, bases: Sequence[str]) -> str:
+    """What tells a row's baseline from the others; of two, only the second is named."""
+    label = row.baseline.label if row.baseline else ""
+    return "" if label == bases[0] and len(bases) <= 2 else f"vs {label}"
+
+
+def _row_labels(axes: Axes, labels: Sequence[str], named: Sequence[str]) -> None:
+    """The names of rows, and below them, small and grey, of the baselines that are named."""
+    heights = [height - 0.14 * bool(name) for height, name in enumerate(named)]
+    axes.set_yticks(heights, labels)
+    below = {height + 0.24: name for height, name in enumerate(named) if name}
+    axes.set_yticks(list(below), list(below.values()), minor=True, fontsize=6, color="#777777")
+    axes.tick_params(axis="y", which="both", length=0, pad=3.5)
 
 
 def _difference_line(
@@ -263,7 +229,7 @@ def _difference_line(
 ) -> None:
     gap = row.difference
     if gap is None:
-        _remark(axes, 0, height, "no run finished")
+        _remark(axes, 0, height, _why_none(row))
         return
     look = look_of(shown, row) | {"linestyle": "none"}
     mean = gap.mean / metric.unit
@@ -272,8 +238,16 @@ def _difference_line(
         axes.plot(mean, height, **(look | hollow))
         _remark(axes, mean, height, "one seed: no evidence")
         return
-    half = _half_interval(row, metric)
+    half = half_interval(row, metric)
     axes.errorbar(mean, height, xerr=half, elinewidth=1.1, capsize=2, capthick=1.1, **look)
+
+
+def _why_none(row: Comparison) -> str:
+    if not row.group.finished:
+        return "no run finished"
+    if row.baseline is not None and not row.baseline.finished:
+        return "its baseline did not finish"
+    return "not measured"
 
 
 def _remark(axes: Axes, x: float, height: int, text: str) -> None:

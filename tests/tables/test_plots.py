@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 
 from residual_lab.tables import load_runs
 from residual_lab.tables.comparison import Comparison, baselines_first, compare_groups
+from residual_lab.tables.cost_plots import cost, pareto_frontier
 from residual_lab.tables.metrics import metric_named
-from residual_lab.tables.plots import cost, differences, draw, loss_curves, pareto_frontier
+from residual_lab.tables.plots import differences, draw, loss_curves
 from tests.tables.synthetic_runs import make_run
 
 LOSS = metric_named("val_loss")
