@@ -44,9 +44,19 @@ def corpus(straight: RunDirectory) -> Corpus:
     return prepare(straight.config)
 
 
+@torch.no_grad()
+def disturb(model: torch.nn.Module) -> None:
+    """Add the same noise each time, so that every token read matters to the next."""
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
+
+
 @pytest.fixture(scope="module")
 def model(straight: RunDirectory, corpus: Corpus) -> HarnessModel:
-    return HarnessModel(Trained.load(straight.path), corpus)
+    trained = Trained.load(straight.path)
+    disturb(trained.model)
+    return HarnessModel(trained, corpus)
 
 
 class Reference:
@@ -76,7 +86,9 @@ class Reference:
 
 @pytest.fixture(scope="module")
 def reference(straight: RunDirectory) -> Reference:
-    return Reference(straight)
+    made = Reference(straight)
+    disturb(made.model)
+    return made
 
 
 def requests(kind: str, *arguments: tuple[Any, ...]) -> list[Instance]:
@@ -167,12 +179,12 @@ def task_file(folder: Path, documents: list[dict[str, Any]]) -> Path:
 
 def test_a_task_from_end_to_end(
     straight: RunDirectory,
-    reference: Reference,
     corpus: Corpus,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The accuracy is that of choosing the likelier continuation by hand."""
+    reference = Reference(straight)
     contexts = ["the cat", "a dog", "the hen sat on the", "sun", "a fish and a", "the mat", "ran"]
     choices = ["dog", "the"]
     answers = [0, 1, 1, 0, 1, 1, 1]
