@@ -14,9 +14,9 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
-from residual_lab.config.composition import resolved, started_hydra
+from residual_lab.config.composition import compose_unchecked, resolved, started_hydra
 from residual_lab.config.validation import validate
 from residual_lab.errors import LabError
 from residual_lab.files import write_atomically
@@ -26,6 +26,7 @@ from residual_lab.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from hydra._internal.hydra import Hydra
+    from hydra.plugins.launcher import Launcher
     from omegaconf import DictConfig
 
 
@@ -38,33 +39,31 @@ def run_jobs(
     """Run ``jobs``, each the overrides of one run, through Hydra's launcher; return the status.
 
     ``launcher`` are overrides of Hydra's own, such as ``hydra/launcher=joblib``. The runs show no
-    progress bars. The overrides are not checked beforehand: a job that is refused says so.
+    progress bars, and what is said goes to standard error. The overrides are not checked
+    beforehand: a job that is refused says so. Raises ConfigError for a launcher that is not there.
     """
     common = frozenset(jobs[0]).intersection(*jobs) if len(jobs) > 1 else frozenset[str]()
     task = partial(run_job, common=common, shown=False)
     with started_hydra(config_dir) as hydra:
-        status, _ = supervised(folder, partial(_launch, hydra, task, jobs, folder, launcher))
+        launch = _launcher(hydra, task, folder, launcher).launch
+        status, _ = supervised(folder, partial(launch, [list(job) for job in jobs], 0), sys.stderr)
     return status
 
 
-def _launch(
-    hydra: "Hydra",
-    task: Callable[[Any], float],
-    jobs: Sequence[Sequence[str]],
-    folder: Path,
-    launcher: Sequence[str],
-) -> None:
+def _launcher(
+    hydra: "Hydra", task: Callable[[Any], float], folder: Path, chosen: Sequence[str]
+) -> "Launcher":
+    """Hydra's launcher, before any job; raises ConfigError for one that is not there."""
     from hydra._internal.callbacks import Callbacks
     from hydra.core.plugins import Plugins
     from hydra.types import HydraContext, RunMode
 
-    overrides = [*launcher, sweep_folder(folder)]
-    master = hydra.compose_config("config", overrides, run_mode=RunMode.MULTIRUN)
+    overrides = [*chosen, sweep_folder(folder)]
+    master = compose_unchecked(hydra, overrides, run_mode=RunMode.MULTIRUN)
     context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(master))
-    chosen = Plugins.instance().instantiate_launcher(
+    return Plugins.instance().instantiate_launcher(
         hydra_context=context, task_function=task, config=master
     )
-    chosen.launch([list(job) for job in jobs], initial_job_idx=0)
 
 
 def sweep_folder(folder: Path) -> str:
@@ -78,7 +77,9 @@ def quoted(value: str | Path) -> str:
     return f"'{escaped}'"
 
 
-def supervised(folder: Path, launch: Callable[[], Any]) -> tuple[int, list[Path]]:
+def supervised(
+    folder: Path, launch: Callable[[], Any], out: TextIO | None = None
+) -> tuple[int, list[Path]]:
     """Launch jobs that keep their records in ``folder``; return exit status and run directories.
 
     Ctrl-C and SIGTERM let those in flight save and start no more; a second one does not wait.
@@ -99,7 +100,7 @@ def supervised(folder: Path, launch: Callable[[], Any]) -> tuple[int, list[Path]
     with handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), on_signal):
         trouble = _trouble(launch)
     records = _records(folder)
-    status = _report(records, trouble, signals)
+    status = _report(records, trouble, signals, out)
     return status, [Path(record["run"]) for record in records if record["run"]]
 
 
@@ -130,7 +131,8 @@ def run_job(composed: "DictConfig", common: frozenset[str], shown: bool = True) 
     try:
         run = _run_directory(composed, folder.name)
         own = [text for text in hydra.overrides.task if text not in common]
-        print(f"{job}: {run.path.name}  {' '.join(own)}", flush=True)
+        out = sys.stdout if shown else sys.stderr
+        print(f"{job}: {run.path.name}  {' '.join(own)}", file=out, flush=True)
         alone = hydra.launcher._target_.endswith(".BasicLauncher")
         status, problem = _execute(run, folder, alone, shown)
     except LabError as error:
@@ -215,10 +217,15 @@ def _line(record: dict[str, Any]) -> str:
     return f"{kind}: {record['run'] or record['name']}: {record['problem']}"
 
 
-def _report(records: list[dict[str, Any]], trouble: str | None, signals: list[int]) -> int:
+def _report(
+    records: list[dict[str, Any]],
+    trouble: str | None,
+    signals: list[int],
+    out: TextIO | None,
+) -> int:
     """Say once more what did not finish; return the exit status of the sweep."""
     bad = [record for record in records if record["problem"] is not None]
-    print(f"\n{len(records) - len(bad)} of {len(records)} runs finished", flush=True)
+    print(f"\n{len(records) - len(bad)} of {len(records)} runs finished", file=out, flush=True)
     for record in bad:
         print(_line(record), file=sys.stderr)
     if signals:

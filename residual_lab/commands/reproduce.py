@@ -25,7 +25,7 @@ jobs      runs at the same time, default 1 (needs the joblib extra); for cluster
 rounds    of the step times, default {ROUNDS}; 0: do not measure them
 FORMAT    of the table on screen: {", ".join(FORMATS)}
 out       the folder of table, report, pictures and the runs' small files; default
-          results/TABLE-SCALE
+          results/TABLE-SCALE; with only=estimate a file
 further ones are overrides of every run, as of `residual-lab train`: run.dir=, logger=wandb, ...
 
 examples:
@@ -43,6 +43,8 @@ def main(arguments: list[str]) -> int:
     names = [argument for argument in arguments if "=" not in argument]
     if not names:
         options = dict(argument.split("=", 1) for argument in arguments)
+        if other := next((key for key in options if key not in ("format", "out")), None):
+            raise LabError(f"{other}={options[other]}: of which table? name one of the list")
         render(_list(), options.get("format"), options.get("out"))
         return 0
     if len(names) > 1:
@@ -51,8 +53,7 @@ def main(arguments: list[str]) -> int:
     if asked.only == "estimate":
         from residual_lab.reproduce.estimates import estimates
 
-        table = estimates(asked.table, asked.choices, asked.command)
-        render(table, asked.format)
+        render(estimates(asked), asked.format, asked.out_given)
         return 0
     from residual_lab.reproduce.reproduction import reproduce
 

@@ -15,6 +15,7 @@ from residual_lab.errors import ConfigError
 
 if TYPE_CHECKING:
     from hydra._internal.hydra import Hydra
+    from hydra.types import RunMode
     from omegaconf import DictConfig
 
 
@@ -100,7 +101,10 @@ def compose_with(hydra: "Hydra", overrides: Sequence[str], config_name: str = "c
 
 
 def compose_unchecked(
-    hydra: "Hydra", overrides: Sequence[str], config_name: str = "config"
+    hydra: "Hydra",
+    overrides: Sequence[str],
+    config_name: str = "config",
+    run_mode: "RunMode | None" = None,
 ) -> "DictConfig":
     """Compose without validation; what Hydra refuses becomes a ConfigError."""
     from hydra.errors import HydraException
@@ -109,7 +113,7 @@ def compose_unchecked(
     from yaml import YAMLError
 
     try:
-        return hydra.compose_config(config_name, list(overrides), run_mode=RunMode.RUN)
+        return hydra.compose_config(config_name, list(overrides), run_mode=run_mode or RunMode.RUN)
     except (HydraException, OmegaConfBaseException, YAMLError, OSError, ValueError) as error:
         raise ConfigError(_one_line(error)) from error
 

@@ -1,5 +1,7 @@
 """The arguments of ``residual-lab reproduce``, sorted and checked before any work."""
 
+import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +9,7 @@ from pathlib import Path
 
 from residual_lab.errors import LabError, suggestion
 from residual_lab.reproduce.plan import Choices, rows_of
-from residual_lab.reproduce.table_file import SCALES, TableFile, load_table
+from residual_lab.reproduce.table_file import RESERVED, SCALES, TableFile, load_table
 from residual_lab.tables.render import format_for
 
 OPTIONS = (
@@ -32,6 +34,7 @@ class Asked:
     rounds: int
     format: str | None
     out: Path
+    out_given: str | None
     command: str
 
 
@@ -46,13 +49,18 @@ def sort_arguments(name: str, arguments: Sequence[str]) -> Asked:
             options[key] = value
         elif key.startswith(("hydra/", "hydra.")):
             launcher.append(argument)
+        elif key.lstrip("+~") in RESERVED:
+            raise LabError(
+                f"{argument}: the command gives {key} to each run; for seeds: seeds=0,1,2"
+            )
         else:
             overrides.append(argument)
     table = load_table(name)
+    scale = _one_of("scale", options.get("scale", "desk"), SCALES)
     choices = Choices(
-        scale=_one_of("scale", options.get("scale", "desk"), SCALES),
+        scale=scale,
         seeds=_seeds(options.get("seeds")),
-        rows=tuple(part.strip() for part in options.get("rows", "").split(",") if part.strip()),
+        rows=_rows(options.get("rows", ""), table, scale),
         lr_factors=_factors(options),
         overrides=tuple(overrides),
     )
@@ -64,7 +72,11 @@ def sort_arguments(name: str, arguments: Sequence[str]) -> Asked:
             raise LabError(f"jobs={jobs}: hydra/launcher says how many run; give one of the two")
         launcher += ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={jobs}"]
     only, match = options.get("only"), options.get("match")
-    folder = f"results/{table.name.replace('/', '-')}-{choices.scale}"
+    if only == "estimate" and "tune" in options:
+        raise LabError(
+            f"tune={options['tune']}: no cost depends on it; leave it out of only=estimate"
+        )
+    folder = f"results/{table.name.replace('/', '-')}-{scale}"
     return Asked(
         table=table,
         choices=choices,
@@ -74,8 +86,26 @@ def sort_arguments(name: str, arguments: Sequence[str]) -> Asked:
         rounds=_whole("rounds", options.get("rounds", str(ROUNDS)), 0),
         format=options.get("format"),
         out=Path(options.get("out", folder)),
+        out_given=options.get("out"),
         command=shlex.join(["residual-lab", "reproduce", name, *arguments]),
     )
+
+
+def _rows(text: str, table: TableFile, scale: str) -> tuple[str, ...]:
+    """Names behind commas, as the file or the table at this scale has them; they may hold commas.
+
+    A name that nobody knows ends at the next comma.
+    """
+    known = {table.shown_name(row, scale): row.name for row in table.rows}
+    known |= {row.name: row.name for row in table.rows}
+    found: list[str] = []
+    rest = text.strip()
+    while rest:
+        fitting = [n for n in known if rest == n or re.match(rf"{re.escape(n)}\s*,", rest)]
+        name = max(fitting, key=len) if fitting else rest.partition(",")[0].strip()
+        found.append(known.get(name, name))
+        rest = rest[len(name) :].strip().removeprefix(",").strip()
+    return tuple(dict.fromkeys(found))
 
 
 def _one_of(key: str, value: str, choices: tuple[str, ...]) -> str:
@@ -111,6 +141,6 @@ def _factors(options: Mapping[str, str]) -> tuple[float, ...]:
         factors = tuple(dict.fromkeys(float(part) for part in text.split(",")))
     except ValueError:
         factors = ()
-    if not factors or min(factors) <= 0:
+    if not factors or not all(math.isfinite(f) and f > 0 for f in factors):
         raise LabError(f"grid={text}: must be multiples of the learning rate, such as 0.5,1,2")
     return factors

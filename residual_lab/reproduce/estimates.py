@@ -1,5 +1,7 @@
 """What each row of a table costs, counted without its hardware, beside what the paper printed."""
 
+from residual_lab.reproduce.arguments import Asked
+from residual_lab.reproduce.matching import matched
 from residual_lab.reproduce.plan import Choices, compose_rows, rows_of
 from residual_lab.reproduce.printed import Printed
 from residual_lab.reproduce.table_file import Row, TableFile
@@ -9,10 +11,14 @@ from residual_lab.tables.table import Cell, Column, Table
 KINDS = ("weights", "gradients", "optimizer", "activations", "total")
 
 
-def estimates(table: TableFile, choices: Choices, command: str) -> Table:
+def estimates(asked: Asked) -> Table:
     """Parameters, FLOPs and memory of a training step, a line a row."""
     from residual_lab.costs.estimate import estimate
 
+    table, choices = asked.table, asked.choices
+    solved: tuple[str, ...] = ()
+    if asked.match is not None:
+        choices, solved = matched(asked)
     rows = rows_of(table, choices)
     lines = []
     batches: dict[str, None] = {}
@@ -23,7 +29,7 @@ def estimates(table: TableFile, choices: Choices, command: str) -> Table:
         printed = Printed.of(row.paper["params"]) if "params" in row.paper else None
         lines.append(
             (
-                Cell(name := table.shown_name(row, choices.scale), name),
+                Cell(name := choices.shown_name(table, row), name),
                 Cell(significant(found.parameters), found.parameters),
                 *_beside(found.parameters, printed if choices.scale == "paper" else None),
                 Cell(significant(found.connection_parameters), found.connection_parameters),
@@ -45,7 +51,12 @@ def estimates(table: TableFile, choices: Choices, command: str) -> Table:
         *(Column(f"{kind}_bytes", f"{kind} [GiB]", "right") for kind in KINDS),
         Column("paper_peak_memory", "paper: peak memory", "right"),
     )
-    return Table(table.title, columns, tuple(lines), _notes(table, rows, choices, batches, command))
+    return Table(
+        table.title,
+        columns,
+        tuple(lines),
+        (*_notes(table, rows, choices, batches), *solved, f"Command: {asked.command}"),
+    )
 
 
 def _beside(parameters: int, printed: Printed | None) -> tuple[Cell, Cell]:
@@ -57,7 +68,7 @@ def _beside(parameters: int, printed: Printed | None) -> tuple[Cell, Cell]:
 
 
 def _notes(
-    table: TableFile, rows: list[Row], choices: Choices, batches: dict[str, None], command: str
+    table: TableFile, rows: list[Row], choices: Choices, batches: dict[str, None]
 ) -> tuple[str, ...]:
     return (
         f"Scale {choices.scale}. Source of the paper's numbers: {table.source}.",
@@ -65,6 +76,5 @@ def _notes(
         "addition and a multiplication being two. Memory: what lives at the peak of a training "
         "step; an allocator's rounding and the workspaces inside kernels come on top.",
         *([table.note] if table.note else []),
-        *(f"{table.shown_name(row, choices.scale)}: {row.note}" for row in rows if row.note),
-        f"Command: {command}",
+        *(f"{choices.shown_name(table, row)}: {row.note}" for row in rows if row.note),
     )

@@ -3,43 +3,35 @@
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from residual_lab.config.schema import Config
 from residual_lab.errors import LabError
 from residual_lab.files import write_atomically
-from residual_lab.reproduce.plan import compose_rows, rows_of
+from residual_lab.reproduce.arguments import Asked
+from residual_lab.reproduce.plan import Choices, compose_rows, rows_of
 from residual_lab.reproduce.timing import timing
 from residual_lab.run_directory import config_hash
 
-if TYPE_CHECKING:
-    from residual_lab.reproduce.arguments import Asked
 
-
-@dataclass(frozen=True)
-class Matched:
-    """``layers`` of each deeper baseline, and what the table says about them."""
-
-    layers: Mapping[str, int]
-    notes: tuple[str, ...]
-
-
-def matched_layers(asked: "Asked") -> Matched:
-    """Solve the depth of the rows that are ``deeper``, and keep it: a table re-run is the same.
+def matched(asked: Asked) -> tuple[Choices, tuple[str, ...]]:
+    """Choices in which the deeper baseline has the solved depth, and what the table says of it.
 
     It is the least depth at which plain costs as much as the dearest other row of the baseline's
-    depth. Raises LabError for a table without such rows.
+    depth. Where a table has several deeper baselines, the first of them is it and the others are
+    left out, but for those that rows are compared with: these stay what they are.
+    Raises LabError for a table without a row that may be solved.
     """
-    table, key = asked.table, asked.match
+    table, key, choices = asked.table, asked.match, asked.choices
     assert key is not None
-    rows = rows_of(table, asked.choices)
-    deeper = [row for row in rows if row.deeper]
+    rows = rows_of(table, choices)
+    needed = {name for row in rows for name in (row.baseline, row.after, table.baseline)}
+    deeper = [row for row in rows if row.deeper and row.name not in needed]
     if not deeper:
-        with_them = "no row of it is a deeper baseline"
-        raise LabError(f"match={key}: {table.name}: {with_them}; leave match= out")
-    configs = {n: config for n, (config, _) in compose_rows(table, rows, asked.choices).items()}
+        raise LabError(f"match={key}: {table.name} has no deeper baseline to solve; leave it out")
+    configs = {n: config for n, (config, _) in compose_rows(table, rows, choices).items()}
     base = configs[table.baseline]
     others = {
         row.name: configs[row.name]
@@ -49,17 +41,33 @@ def matched_layers(asked: "Asked") -> Matched:
         and _depth(configs[row.name]) == _depth(base)
     }
     if not others:
-        raise LabError(f"match={key}: {table.name}: no variant of the baseline's depth")
+        raise LabError(f"match={key}: {table.name} has no variant of the baseline's depth")
+    depth, note = _kept_or_solved(base, others, asked, key)
+    first, *rest = (row.name for row in deeper)
+    solved = replace(
+        choices,
+        layers={first: depth},
+        names={first: f"Baseline, {depth} layers ({key.replace('_', ' ')} matched)"},
+        left_out=tuple(rest),
+    )
+    left = (f"Left out, other depths: {', '.join(rest)}.",) if rest else ()
+    return solved, (note, *left)
+
+
+def _kept_or_solved(
+    base: Config, others: Mapping[str, Config], asked: Asked, key: str
+) -> tuple[int, str]:
+    """A table that is run again has the same depth, although step times differ."""
     file = asked.out / "matched.json"
-    question = {n: config_hash(c) for n, c in {**others, table.baseline: base}.items()} | {"": key}
+    question = {n: config_hash(c) for n, c in {**others, "": base}.items()} | {"key": key}
     kept = _read(file)
     if kept.get("question") != question:
         cost = _step_time(base, others, asked) if key == "step_time" else _counted(key)
         kept = {"question": question, **asdict(_solve(base, others, cost, key))}
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
-    depth = int(kept["depth"])
-    return Matched({row.name: depth for row in deeper}, (str(kept["note"]),))
+        if asked.only is None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+    return int(kept["depth"]), str(kept["note"])
 
 
 @dataclass(frozen=True)
@@ -101,11 +109,15 @@ def _counted(key: str) -> Callable[[Config], float]:
     return params if key == "params" else flops_per_token
 
 
-def _step_time(base: Config, others: Mapping[str, Config], asked: "Asked") -> Callable[..., float]:
-    """Of all at once, interleaved."""
+def _step_time(base: Config, others: Mapping[str, Config], asked: Asked) -> Callable[..., float]:
+    """Of all at once, interleaved. Raises LabError where nothing may be measured."""
+    if asked.only is not None:
+        raise LabError(
+            f"match=step_time: not solved yet, and only={asked.only} measures nothing; drop only="
+        )
     deep = _with_layers(base, 2 * _depth(base))
     configs = {**others, "baseline": base, "twice as deep": deep}
-    found = timing(configs, Path(asked.out) / "matched_step_times.json", max(asked.rounds, 2))
+    found = timing(configs, asked.out / "matched_step_times.json", max(asked.rounds, 2))
     assert found is not None
     names = {config_hash(config): name for name, config in configs.items()}
     return lambda config: found.step_time(names[config_hash(config)])

@@ -48,7 +48,7 @@ def verdict(ours: Comparison, paper: PaperDifference | None) -> str:
     """Whether our runs say what the paper says, in two words.
 
     ``same sign`` and ``opposite`` ask for a corrected p below 0.05; otherwise our runs do not
-    resolve a difference. A printed difference within twice its own error counts as none.
+    resolve a difference. A printed difference within twice its own printed error counts as none.
     """
     if paper is None or ours.difference is None:
         return ""

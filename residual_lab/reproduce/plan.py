@@ -1,7 +1,7 @@
 """From a table's rows to the runs that it needs: every row, learning rate and seed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from residual_lab.config.composition import compose_with, started_hydra
@@ -44,6 +44,8 @@ class Choices:
         rows: names of the rows to run; none: all.
         lr_factors: each row is trained with these multiples of its learning rate.
         layers: ``model.layers`` by row, where it was solved.
+        names: what such rows are called.
+        left_out: rows that are no longer asked for, since another is what they would be.
         overrides: of every run, after the table's own.
     """
 
@@ -51,8 +53,14 @@ class Choices:
     seeds: tuple[int, ...] | None = None
     rows: tuple[str, ...] = ()
     lr_factors: tuple[float, ...] = (1.0,)
-    layers: Mapping[str, int] | None = None
+    layers: Mapping[str, int] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
+
+    def shown_name(self, table: TableFile, row: Row) -> str:
+        """What the table calls a row."""
+        return self.names.get(row.name) or table.shown_name(row, self.scale)
 
 
 def rows_of(table: TableFile, choices: Choices) -> list[Row]:
@@ -75,7 +83,7 @@ def rows_of(table: TableFile, choices: Choices) -> list[Row]:
             if other is not None and other not in wanted:
                 wanted.add(other)
                 waiting.append(other)
-    return [row for row in table.rows if row.name in wanted]
+    return [row for row in table.rows if row.name in wanted and row.name not in choices.left_out]
 
 
 def plan(table: TableFile, choices: Choices) -> list[Planned]:
@@ -109,8 +117,8 @@ def compose_rows(
     with started_hydra() as hydra:
         for row in rows:
             overrides = [*table.overrides_of(row, choices.scale), *choices.overrides]
-            if row.name in (choices.layers or {}):
-                overrides.append(f"model.layers={(choices.layers or {})[row.name]}")
+            if row.name in choices.layers:
+                overrides.append(f"model.layers={choices.layers[row.name]}")
             try:
                 config = compose_with(hydra, overrides)
             except ConfigError as error:

@@ -9,7 +9,7 @@ from residual_lab.reproduce.paper import paper_difference, verdict
 from residual_lab.reproduce.plan import Planned
 from residual_lab.reproduce.results import Results
 from residual_lab.tables.metrics import metric_named
-from residual_lab.tables.numbers import decimals, fixed, probability
+from residual_lab.tables.numbers import DASH, decimals, fixed, probability
 from residual_lab.tables.render import as_text
 from residual_lab.tables.table import Table
 
@@ -25,6 +25,7 @@ def report(
         as_text(Table("", table.columns, table.rows, table.notes), "md"),
         "## What the runs say",
         *_sayings(asked, found),
+        *_as_printed(asked, found),
         "## Pictures",
         "\n\n".join(f"![{path.stem}]({path.relative_to(asked.out)})" for path in shown),
         "## Each row by hand",
@@ -56,6 +57,19 @@ def _sayings(asked: Asked, found: Results) -> list[str]:
     return ["\n".join(lines) or "No row has a difference to its baseline yet."]
 
 
+def _as_printed(asked: Asked, found: Results) -> list[str]:
+    """All that the paper prints for the rows."""
+    keys = list(dict.fromkeys(key for row in found.of_file for key in row.paper))
+    if not keys:
+        return []
+    rows = [
+        [asked.choices.shown_name(asked.table, row), *(row.paper.get(key, DASH) for key in keys)]
+        for row in found.of_file
+    ]
+    titles = ["row", *(key.replace("_", " ") for key in keys)]
+    return ["## As the paper prints it", as_text(Table.of_text("", titles, rows), "md")]
+
+
 def _commands(asked: Asked, planned: Sequence[Planned]) -> list[str]:
     """Of the first seed; what starts from another run names that run's directory."""
     seed = planned[0].seed
@@ -68,8 +82,6 @@ def _commands(asked: Asked, planned: Sequence[Planned]) -> list[str]:
                 else text
                 for text in one.overrides
             ]
-            lines.append(
-                f"# {asked.table.shown_name(asked.table.row(one.row), asked.choices.scale)}"
-            )
+            lines.append(f"# {asked.choices.shown_name(asked.table, asked.table.row(one.row))}")
             lines.append(shlex.join(["residual-lab", "train", *overrides]))
     return lines

@@ -1,7 +1,8 @@
 """The table of a reproduction: our rows, the paper's numbers beside them, times side by side."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from residual_lab.reproduce.arguments import Asked
 from residual_lab.reproduce.paper import SIGNIFICANT, paper_difference, printed, verdict
 from residual_lab.reproduce.results import Results
 from residual_lab.reproduce.table_file import Row, TableFile
@@ -9,7 +10,7 @@ from residual_lab.reproduce.timing import Timing
 from residual_lab.tables.comparison import Comparison
 from residual_lab.tables.comparison_table import ColumnOfCells, columns_of
 from residual_lab.tables.metrics import metric_named
-from residual_lab.tables.notes import STEP_TIMES, notes, one_thread
+from residual_lab.tables.notes import notes, one_thread
 from residual_lab.tables.numbers import DASH, fixed, significant
 from residual_lab.tables.table import Cell, Column, Table
 
@@ -17,21 +18,23 @@ _TIMES = ("step_time_s", "tokens_per_s", "mfu")  # of runs that were hours apart
 
 
 def report_table(
-    table: TableFile, scale: str, found: Results, times: Timing | None, further: tuple[str, ...]
+    asked: Asked, found: Results, times: Timing | None, further: Sequence[str]
 ) -> Table:
     """One line a row of the file, in its order; ``further`` notes stand last."""
+    table = asked.table
     metric = metric_named(table.metric)
-    without = _TIMES if times is not None else ("mfu",)
-    columns = columns_of(found.rows, metric, without)
+    columns = columns_of(found.rows, metric, _TIMES)
     rows = {id(ours): row for ours, row in zip(found.rows, found.of_file, strict=True)}
     place = 1 + max(i for i, (c, _) in enumerate(columns) if c.key in (metric.key, "p"))
     columns[place:place] = _paper_columns(table, rows)
+    if len({id(ours.baseline) for ours in found.rows if ours.baseline}) > 1:
+        columns.insert(place, (Column("baseline", "compared with"), _baseline))
     columns += _time_columns(table, rows, times)
     return Table(
         table.title,
         tuple(column for column, _ in columns),
         tuple(tuple(cell(ours) for _, cell in columns) for ours in found.rows),
-        tuple(_notes(table, scale, found, times, further)),
+        tuple(_notes(asked, found, times, further)),
     )
 
 
@@ -99,16 +102,33 @@ def _time_columns(
     ]
 
 
-def _notes(
-    table: TableFile, scale: str, found: Results, times: Timing | None, further: tuple[str, ...]
-) -> list[str]:
-    lines = [f"Scale {scale}. Source of the paper's numbers: {table.source}."]
+def _baseline(ours: Comparison) -> Cell:
+    """Where rows have baselines of their own, which is this row's."""
+    if ours.baseline is None:
+        return Cell(DASH)
+    label = "" if ours.is_baseline else ours.baseline.label
+    return Cell(label, label)
+
+
+def _notes(asked: Asked, found: Results, times: Timing | None, further: Sequence[str]) -> list[str]:
+    table = asked.table
+    lines = [f"Scale {asked.choices.scale}. Source of the paper's numbers: {table.source}."]
     if table.note:
         lines.append(table.note)
     if any(printed(row, table.metric) for row in found.of_file):
         lines.append(_about_the_paper(table))
     lines += notes(found.rows, found.runs, metric_named(table.metric), _about_times(times))
-    lines += [f"{row.name}: {row.note}" for row in found.of_file if row.note]
+    names = {row.name: asked.choices.shown_name(table, row) for row in found.of_file}
+    lines += [f"{names[row.name]}: {row.note}" for row in found.of_file if row.note]
+    lost = [
+        ours.group.label
+        for ours in found.rows
+        if ours.group.finished and (ours.baseline is None or not ours.baseline.finished)
+    ]
+    if lost:
+        lines.append(
+            f"No difference, for the baseline did not finish or had other data: {', '.join(lost)}."
+        )
     return [*lines, *further]
 
 
@@ -118,16 +138,17 @@ def _about_the_paper(table: TableFile) -> str:
         unit = " in nats (ln of its perplexities)"
     return (
         f"Paper: Δ{unit} to the same baseline. Same sign, opposite: our corrected p is below "
-        f"{SIGNIFICANT}; not resolved: it is not; a printed difference within twice its own "
-        "standard error counts as none."
+        f"{SIGNIFICANT}; not resolved: it is not. A printed difference within twice its printed "
+        "error counts as none; not every paper prints one, or says what it is."
     )
 
 
 def _about_times(times: Timing | None) -> str:
     if times is None:
-        return STEP_TIMES
+        return "Step times were not measured side by side (rounds=0), so there are none here."
+    batches = " or ".join(str(batch) for batch in sorted(set(times.batches.values())))
     return (
-        f"Step times: training steps of {times.batch} sequences on {one_thread(times.device)}, "
-        f"all rows interleaved in one process, {times.rounds} rounds; medians, and the median "
-        "ratio within a round with the 95% interval of a bootstrap over rounds."
+        f"Step times: training steps of {batches} sequences on {one_thread(times.device)}, "
+        f"all rows of a batch interleaved in one process, {times.rounds} rounds; medians, and the "
+        "median ratio within a round with the 95% interval of a bootstrap over rounds."
     )

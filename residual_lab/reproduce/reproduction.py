@@ -1,17 +1,19 @@
 """A table from end to end: run what is missing, measure, and write what came out."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from residual_lab.errors import LabError
 from residual_lab.files import write_output
 from residual_lab.reproduce.arguments import Asked
-from residual_lab.reproduce.matching import matched_layers
-from residual_lab.reproduce.plan import Planned, compose_rows, plan, rows_of
+from residual_lab.reproduce.matching import matched
+from residual_lab.reproduce.plan import Planned, compose_rows, plan
 from residual_lab.reproduce.report import report
 from residual_lab.reproduce.report_table import report_table
 from residual_lab.reproduce.results import Results, results
-from residual_lab.reproduce.running import keep, run_missing
+from residual_lab.reproduce.running import exit_status, held, keep, run_missing
 from residual_lab.reproduce.timing import Timing, timing
 from residual_lab.tables.comparison import Comparison
 from residual_lab.tables.metrics import metric_named
@@ -26,35 +28,55 @@ def reproduce(asked: Asked) -> tuple[int, Table]:
     """Return the exit status of the runs and the table of those that came to an end.
 
     Files in ``asked.out``: the table in every format, report.md, pictures/, the step times of
-    all rows, and runs/ with the small files of every run.
+    all rows, and runs/ with the small files of every run. They are written before the step
+    times are measured, and once more with them.
+    Raises LabError where no run came to an end, and where another process has this table.
     """
-    deeper: tuple[str, ...] = ()
+    solved: tuple[str, ...] = ()
     if asked.match is not None:
-        solved = matched_layers(asked)
-        asked = replace(asked, choices=replace(asked.choices, layers=solved.layers))
-        deeper = solved.notes
+        choices, solved = matched(asked)
+        asked = replace(asked, choices=choices)
     planned = plan(asked.table, asked.choices)
-    kept, status = asked.out / "runs", 0
-    if asked.only is None:
-        group = f"{asked.table.name}-{asked.choices.scale}"
-        folder = Path(planned[0].config.run.dir) / "sweeps" / group.replace("/", "-")
-        status = run_missing(planned, kept, folder, asked.launcher, group)
-    keep(planned, kept)
-    found = results(asked.table, asked.choices.scale, planned, kept)
-    rounds = asked.rounds if asked.only is None and status <= 128 else 0
-    times = _times(asked, found, rounds)
-    notes = (*deeper, *_about_tuning(asked, found), f"Command: {asked.command}")
-    table = report_table(asked.table, asked.choices.scale, found, times, notes)
-    write(asked, planned, found, table)
-    return status, table
+    kept, measures = asked.out / "runs", asked.only is None and asked.rounds > 0
+    with held(asked.out):
+        stopped = 0
+        if asked.only is None:
+            group = f"{asked.table.name}-{asked.choices.scale}"
+            stopped = run_missing(planned, kept, _folder(planned, group), asked.launcher, group)
+        keep(planned, kept)
+        found = results(asked, planned, kept)
+        if not any(row.group.runs for row in found.rows):
+            raise LabError(f"{asked.table.name}: no run has come to an end: there is no table yet")
+        table = _written(asked, planned, found, _times(asked, found, 0), solved)
+        if measures and stopped <= 128:
+            times, trouble = _measured(asked, found)
+            table = _written(asked, planned, found, times, (*solved, *trouble))
+        return exit_status(planned, kept, stopped), table
+
+
+def _folder(planned: Sequence[Planned], group: str) -> Path:
+    """Where the jobs of these very runs keep their records."""
+    names = "\n".join(sorted(one.path.name for one in planned))
+    identity = hashlib.sha256(names.encode()).hexdigest()[:8]
+    return Path(planned[0].config.run.dir) / "sweeps" / f"{group.replace('/', '-')}-{identity}"
+
+
+def _measured(asked: Asked, found: Results) -> tuple[Timing | None, tuple[str, ...]]:
+    """The step times, or why there are none: the device may be elsewhere, or too small for all."""
+    try:
+        return _times(asked, found, asked.rounds), ()
+    except (LabError, RuntimeError) as error:  # out of memory is a RuntimeError
+        reason = " ".join(str(error).split())[:200]
+        return None, (
+            f"Step times were not measured: {reason}. The same command measures them where the "
+            "device is; rounds=0 leaves them out.",
+        )
 
 
 def _times(asked: Asked, found: Results, rounds: int) -> Timing | None:
     """Those of the rows that finished: of another, one cannot know that it runs at all."""
-    finished = {
-        row.name for row, ours in zip(found.of_file, found.rows, strict=True) if ours.group.finished
-    }
-    rows = [row for row in rows_of(asked.table, asked.choices) if row.name in finished]
+    pairs = zip(found.of_file, found.rows, strict=True)
+    rows = [row for row, ours in pairs if ours.group.finished]
     if not rows:
         return None
     composed = compose_rows(asked.table, rows, asked.choices)
@@ -62,27 +84,45 @@ def _times(asked: Asked, found: Results, rounds: int) -> Timing | None:
     return timing(configs, asked.out / "step_times.json", rounds)
 
 
-def write(asked: Asked, planned: Sequence[Planned], found: Results, table: Table) -> None:
-    """The table in every format, the pictures and the report; and W&B's copy if it is asked for."""
+def _written(
+    asked: Asked,
+    planned: Sequence[Planned],
+    found: Results,
+    times: Timing | None,
+    further: Sequence[str],
+) -> Table:
+    """The table, written in every format, with pictures and report, and W&B's copy if asked for."""
+    notes = (*further, *_about_tuning(asked, found), f"Command: {asked.command}")
+    table = report_table(asked, found, times, notes)
     for format, name in ENDINGS.items():
         write_output(asked.out / name, as_text(table, format))
     metric = metric_named(asked.table.metric)
     pictures = asked.out / "pictures"
-    files = draw_rows(found.rows, pictures, metric, asked.table.axis, asked.table.grid)
+    seconds = _seconds(found, times)
+    files = draw_rows(found.rows, pictures, metric, asked.table.axis, asked.table.grid, seconds)
     if len(asked.choices.lr_factors) > 1:
         files += draw_sensitivity(found.tried, pictures, metric)
-    text = report(asked, planned, found, table, files)
-    write_output(asked.out / "report.md", text)
+    write_output(asked.out / "report.md", report(asked, planned, found, table, files))
     if planned[0].config.logger.name == "wandb":
         from residual_lab.reproduce.wandb_summary import log_summary
 
-        log_summary(asked, planned[0].config.logger, table, files)
+        folder = Path(planned[0].config.run.dir) / "sweeps"
+        log_summary(asked, planned[0].config.logger, folder, table, files)
+    return table
+
+
+def _seconds(found: Results, times: Timing | None) -> dict[str, float]:
+    """Step times by label; none where they were not measured together."""
+    if times is None:
+        return {}
+    pairs = zip(found.of_file, found.rows, strict=True)
+    return {o.group.label: times.step_time(r.name) for r, o in pairs if r.name in times.seconds}
 
 
 def _about_tuning(asked: Asked, found: Results) -> list[str]:
     """Every row had the same grid; where each was best, and which ended at the grid's edge."""
     factors = asked.choices.lr_factors
-    if len(factors) == 1:
+    if factors == (1.0,):
         return []
     rates: dict[str, set[float]] = {}
     for one in found.tried:
@@ -96,6 +136,8 @@ def _about_tuning(asked: Asked, found: Results) -> list[str]:
         f"Learning rates: every row was trained at {', '.join(f'{f:g}' for f in factors)} times "
         "its own, with all seeds, and is reported at the one with the best validation loss, so "
         f"that test losses are not chosen: {'; '.join(best)}."
+        + " The choice is provisional: runs are missing."
+        * bool(found.missing)
     ]
 
 

@@ -3,18 +3,21 @@
 import json
 import shutil
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
+from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from residual_lab.errors import LabError
 from residual_lab.files import write_atomically
 from residual_lab.jobs import quoted, run_jobs
-from residual_lab.launch import FINISHED
+from residual_lab.launch import DIVERGED, FAILED, FINISHED, REFUSED
 from residual_lab.reproduce.plan import Planned
 from residual_lab.run_directory import RunDirectory
 
@@ -54,8 +57,9 @@ def _has_weights(planned: Planned) -> bool:
 def run_missing(
     plan: Sequence[Planned], kept: Path, folder: Path, launcher: Sequence[str], group: str
 ) -> int:
-    """Run what is missing, those first that others start from; return the exit status.
+    """Run what is missing, those first that others start from.
 
+    Returns the exit status of the last jobs: above 128 they were stopped.
     A run whose beginning did not finish is left out. ``folder`` is for records of how jobs ended.
     """
     status = FINISHED
@@ -71,13 +75,47 @@ def run_missing(
                     "which did not finish",
                     file=sys.stderr,
                 )
-            return status or 1
+            break
         jobs = [[*one.overrides, *_where(one, group)] for one in ready]
         with progress_of(ready, folder):
-            status = max(status, run_jobs(jobs, folder, launcher))
+            status = run_jobs(jobs, folder, launcher)
         if status > 128:
-            return status
+            break
     return status
+
+
+def exit_status(plan: Sequence[Planned], kept: Path, stopped: int) -> int:
+    """Of all planned runs, as of a sweep; ``stopped`` is that of the jobs just run."""
+    statuses = {status_of(one, kept) for one in plan}
+    if stopped > 128:
+        return stopped
+    if statuses - {"finished", "diverged"}:
+        return REFUSED if stopped == REFUSED else FAILED
+    return DIVERGED if "diverged" in statuses else FINISHED
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keep ``folder`` for this process; if it made it and nothing was put there, it goes again.
+
+    Raises LabError when another process has it, or it cannot be made.
+    """
+    made = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / ".lock", timeout=0)
+        lock.acquire()
+    except Timeout:
+        raise LabError(f"out={folder}: in use by another process; wait for it") from None
+    except OSError as error:
+        raise LabError(f"out={folder}: cannot be made ({error.strerror}); choose another") from None
+    try:
+        yield
+    finally:
+        lock.release()
+        (folder / ".lock").unlink(missing_ok=True)
+        if made and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def _where(planned: Planned, group: str) -> list[str]:
@@ -141,14 +179,14 @@ def _steps_done(planned: Planned) -> int:
 
 
 def keep(plan: Sequence[Planned], kept: Path) -> None:
-    """Copy the small files of ended runs beside the table, without the places of this machine."""
+    """Copy the small files of ended runs beside the table."""
     for planned in plan:
         source, target = planned.path, kept / planned.path.name
         if not (source / "result.json").exists() or _is_kept(source, target):
             continue
-        temporary = target.with_name(f".{target.name}")
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
+        kept.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=kept))
+        temporary.chmod(0o755)
         write_atomically(temporary / "config.yaml", _portable(source / "config.yaml"))
         for name in SMALL_FILES:
             if (source / name).exists():
@@ -158,12 +196,16 @@ def keep(plan: Sequence[Planned], kept: Path) -> None:
 
 
 def _is_kept(source: Path, target: Path) -> bool:
-    """Whether the copy is of this very result."""
-    copy = target / "result.json"
-    return copy.exists() and copy.read_bytes() == (source / "result.json").read_bytes()
+    """Whether the copy is of this very result, and as complete."""
+    return all(_content(source / name) == _content(target / name) for name in SMALL_FILES)
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
 
 
 def _portable(config: Path) -> str:
+    """Without where runs and prepared data lie on this machine, which changes no result."""
     plain = yaml.safe_load(config.read_text(encoding="utf-8"))
     plain["run"]["dir"] = "runs"
     plain["data"]["cache_dir"] = None

@@ -25,7 +25,7 @@ Overrides = tuple[str, ...]
 Key = Annotated[str, Field(pattern=r"^[a-z_]+(\.[a-z_]+)+$")]
 
 # What the command itself gives each run: no row may.
-_RESERVED = ("seed", "run.dir", "start.run")
+RESERVED = ("seed", "run.dir", "start.run")
 
 
 class Scale(Section):
@@ -272,7 +272,7 @@ def _reserved(where: str, override: str) -> Iterator[str]:
     key, equals, _ = override.partition("=")
     if not equals and not key.startswith("~"):
         yield f"{where}: {override}: must be an override, KEY=VALUE"
-    if re.sub(r"^\+{1,2}", "", key) in _RESERVED:
+    if re.sub(r"^\+{1,2}", "", key) in RESERVED:
         yield f"{where}: {override}: the command gives {key} to each run; leave it out"
 
 

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from residual_lab.config.schema import Config, StartConfig
+from residual_lab.costs.arguments import sequences_per_device
 from residual_lab.costs.timing import Ratio, ratio
 from residual_lab.errors import LabError
 from residual_lab.files import write_atomically
@@ -16,10 +17,13 @@ from residual_lab.run_directory import config_hash
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of a training step of each row, one value a round; ``hashes``: of what."""
+    """Seconds of a training step of each row, one value a round; ``hashes``: of what.
+
+    Rows of equal ``batches``, sequences at a time, are measured together, in turns.
+    """
 
     device: str
-    batch: int
+    batches: Mapping[str, int]
     rounds: int
     hashes: Mapping[str, str]
     seconds: Mapping[str, Sequence[float]]
@@ -34,31 +38,38 @@ class Timing:
 def timing(configs: Mapping[str, Config], file: Path, rounds: int) -> Timing | None:
     """The times in ``file`` if they are of these rows, otherwise measured anew and kept there.
 
-    ``rounds`` 0: only what is there. Raises LabError for a file that cannot be read.
+    ``rounds`` 0: only what is there. Raises LabError for a file that cannot be read, and where
+    the rows' device is not here.
     """
     same = {name: _what_is_timed(config) for name, config in configs.items()}
     hashes = {name: config_hash(config) for name, config in same.items()}
     found = read_timing(file)
-    if found is not None and found.hashes == hashes and found.rounds >= rounds:
+    if found is not None and hashes.items() <= found.hashes.items() and found.rounds >= rounds:
         return found
     if not rounds:
         return None
-    from residual_lab.costs.arguments import sequences_per_device
-    from residual_lab.costs.bench import bench
-
-    distinct = {hashes[name]: config for name, config in same.items()}  # rows may be the same
-    batch = sequences_per_device(next(iter(same.values())))
-    measured = bench(distinct, batch, rounds, ("training",))
-    found = Timing(
-        device=measured.device,
-        batch=batch,
-        rounds=rounds,
-        hashes=hashes,
-        seconds={name: measured.measurements[hashes[name]].seconds["training"] for name in configs},
-    )
+    seconds: dict[str, Sequence[float]] = {}
+    batches = {name: sequences_per_device(config) for name, config in same.items()}
+    device = ""
+    for batch in dict.fromkeys(batches.values()):
+        names = [name for name in same if batches[name] == batch]
+        distinct = {hashes[name]: same[name] for name in names}  # rows may be the same
+        device, measured = _measured(distinct, batch, rounds)
+        seconds |= {name: measured[hashes[name]] for name in names}
+    found = Timing(device, batches, rounds, hashes, seconds)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, json.dumps(asdict(found), indent=1, ensure_ascii=False) + "\n")
     return found
+
+
+def _measured(
+    configs: Mapping[str, Config], batch: int, rounds: int
+) -> tuple[str, dict[str, list[float]]]:
+    """The device, and seconds by round of each."""
+    from residual_lab.costs.bench import bench
+
+    found = bench(configs, batch, rounds, ("training",))
+    return found.device, {n: m.seconds["training"] for n, m in found.measurements.items()}
 
 
 def read_timing(file: Path) -> Timing | None:

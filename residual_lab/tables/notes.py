@@ -24,7 +24,7 @@ def notes(
     return [
         *_statistics(rows, metric),
         *_marks(rows),
-        *_left_out(read, len(runs)),
+        *_left_out(read, len({run.path for run in runs})),
         *_setting(runs),
         *_measuring(runs),
         times,

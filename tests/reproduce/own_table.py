@@ -43,7 +43,7 @@ TABLE: dict[str, Any] = {
             "deeper": True,
             "paper": {"params": "179.22M", "perplexity": "20.05 ± 0.1"},
         },
-        {"name": "PA later", "overrides": ["residual=laurel_pa"], "after": "Plain"},
+        {"name": "PA, later", "overrides": ["residual=laurel_pa"], "after": "Plain"},
     ],
 }
 

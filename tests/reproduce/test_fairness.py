@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from residual_lab.reproduce import timing
+from residual_lab.run_directory import RunDirectory
 from tests.reproduce.fake_runs import FakeRuns
 from tests.reproduce.own_table import TABLE, Reproduce, rows_of, write
 
@@ -30,6 +32,7 @@ def test_match_solves_the_depth_of_the_deeper_baseline(
     assert reproduce(f"match={match}", "seeds=1") == 0
     layers = {run.config.model.layers for run in runs.executed}
     assert layers == {2, depth}
+    assert f"Baseline, {depth} layers ({match} matched)" in rows_of(tmp_path / "out")
     assert json.loads((tmp_path / "out/matched.json").read_text())["depth"] == depth
 
 
@@ -64,3 +67,87 @@ def test_step_times_are_measured_together_once(reproduce: Reproduce, tmp_path: P
     assert "step_time_s" not in table["Plain"]  # of runs apart from each other
     reproduce(*tiny)
     assert (tmp_path / "out/step_times.json").read_bytes() == first
+
+
+def test_a_deeper_baseline_that_rows_are_compared_with_stays(
+    runs: FakeRuns, reproduce: Reproduce, tmp_path: Path
+) -> None:
+    """And of the others one is solved: they would all be the same."""
+    plain, rw, deeper, _ = TABLE["rows"]
+    rows = [
+        plain,
+        rw,
+        {**deeper, "name": "Deep", "scales": {"desk": ["model.layers=6"]}},
+        {**rw, "name": "Deep RW", "names": {}, "scales": {"desk": ["model.layers=6"]}}
+        | {"baseline": "Deep"},
+        deeper,
+        {**deeper, "name": "Deepest", "scales": {"desk": ["model.layers=9"]}},
+    ]
+    write(tmp_path / "own" / "small.yaml", {**TABLE, "rows": rows})
+    assert reproduce("match=params", "seeds=1") == 0
+    table = rows_of(tmp_path / "out")
+    assert list(table) == [
+        *("Plain", "a small RW", "Deep", "Deep RW"),
+        "Baseline, 3 layers (params matched)",
+    ]
+    assert table["Deep RW"]["baseline"] == "Deep"
+    assert {run.config.model.layers for run in runs.executed} == {2, 3, 6}
+
+
+def test_a_rate_at_which_seeds_diverge_is_not_the_best(
+    runs: FakeRuns, reproduce: Reproduce, tmp_path: Path
+) -> None:
+    """0.008 has the lowest loss, where it does not diverge."""
+
+    def ending(run: RunDirectory) -> int:
+        lost = run.config.optim.lr == 0.008 and run.config.seed == 1
+        return FakeRuns.diverge(run) if lost else FakeRuns.finish(run)
+
+    runs.ending = ending
+    assert reproduce("tune=lr", "grid=1,2", "rows=RW") == 3
+    notes = json.loads((tmp_path / "out/table.json").read_text())["notes"]
+    (best,) = [note for note in notes if note.startswith("Learning rates")]
+    assert "Plain 0.004" in best and "a small RW 0.004" in best
+
+
+def test_a_stopped_grid_is_provisional(
+    runs: FakeRuns, reproduce: Reproduce, tmp_path: Path
+) -> None:
+    def ending(run: RunDirectory) -> int:
+        return FakeRuns.finish(run) if len(runs.executed) < 6 else 1
+
+    runs.ending = ending
+    assert reproduce("tune=lr", "grid=1,2", "rows=RW") == 1
+    notes = json.loads((tmp_path / "out/table.json").read_text())["notes"]
+    assert any("provisional" in note for note in notes)
+    assert not any("later run" in note for note in notes)
+
+
+def test_a_table_without_its_device_is_written_without_times(
+    reproduce: Reproduce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def elsewhere(*_: object) -> None:
+        raise RuntimeError("no such device")
+
+    monkeypatch.setattr(timing, "_measured", elsewhere)
+    assert reproduce("seeds=1", "rounds=2", "rows=RW") == 0
+    notes = json.loads((tmp_path / "out/table.json").read_text())["notes"]
+    assert any(note.startswith("Step times were not measured: no such device") for note in notes)
+    assert "bench_ratio" not in rows_of(tmp_path / "out")["Plain"]
+
+
+def test_rows_of_another_batch_are_timed_apart(
+    reproduce: Reproduce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[int, int]] = []
+
+    def measured(configs: dict[str, object], batch: int, rounds: int) -> tuple[str, object]:
+        calls.append((len(configs), batch))
+        return "a device", {name: [0.1] * rounds for name in configs}
+
+    monkeypatch.setattr(timing, "_measured", measured)
+    rows = [*TABLE["rows"][:2], {**TABLE["rows"][1], "name": "small", "names": {}}]
+    rows[2] |= {"scales": {"desk": ["budget.batch_tokens=1024"]}}
+    write(tmp_path / "own" / "small.yaml", {**TABLE, "rows": rows})
+    assert reproduce("seeds=1", "rounds=2") == 0
+    assert calls == [(2, 8), (1, 4)]

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from residual_lab.cli import main
+from residual_lab.reproduce.running import held
 from residual_lab.run_directory import RunDirectory
 from tests.reproduce.fake_runs import FakeRuns
 from tests.reproduce.own_table import TABLE, Reproduce, contents, rows_of, write
@@ -24,7 +25,7 @@ def test_every_row_and_seed_runs_once_and_the_table_has_the_statistics(
     ]
     assert len(done) == len(set(done)) == 4 * 3
     table = rows_of(tmp_path / "out")
-    assert list(table) == ["Plain", "a small RW", "Deeper", "PA later"]
+    assert list(table) == ["Plain", "a small RW", "Deeper", "PA, later"]
     losses = {
         name: [
             run.result["test_loss"]  # type: ignore[index]
@@ -54,7 +55,7 @@ def test_the_papers_perplexities_stand_beside_ours_in_nats(
     assert float(row["paper_difference"]) == pytest.approx(math.log(19 / 20))
     assert row["verdict"] == "same sign"
     assert table["Deeper"]["verdict"] in ("neither sees one", "only we see one")  # within its error
-    assert table["PA later"]["paper"] == ""
+    assert table["PA, later"]["paper"] == ""
     report = (tmp_path / "out/report.md").read_text()
     assert "the paper: −0.0513 (same sign)" in report
     assert "residual-lab train model=desk_small model.layers=2" in report
@@ -154,6 +155,7 @@ def test_failed_and_diverged_rows_stay_marked(
     assert reproduce() == 3
     out = capsys.readouterr().out
     assert "0 of 3: 3 diverged" in out
+    assert reproduce() == 3  # also where nothing is left to run
     assert (
         json.loads((tmp_path / "out/table.json").read_text())["rows"][1]["seeds"]["diverged"] == 3
     )
@@ -169,7 +171,7 @@ def test_what_starts_from_a_run_that_failed_is_left_out(
 
     runs.ending = ending
     assert reproduce() != 0
-    assert "left out: PA later, seed 1: it starts from Plain" in capsys.readouterr().err
+    assert "left out: PA, later, seed 1: it starts from Plain" in capsys.readouterr().err
     started = [run.config for run in runs.executed if run.config.residual.name == "laurel_pa"]
     assert sorted(config.seed for config in started) == [0, 2]
     assert all(config.start.run and "plain" in config.start.run for config in started)
@@ -178,7 +180,7 @@ def test_what_starts_from_a_run_that_failed_is_left_out(
 def test_rows_brings_what_they_are_compared_with_and_start_from(
     runs: FakeRuns, reproduce: Reproduce
 ) -> None:
-    assert reproduce("rows=PA later", "seeds=1") == 0
+    assert reproduce("rows=PA, later", "seeds=1") == 0
     assert [run.config.residual.name for run in runs.executed] == ["plain", "laurel_pa"]
 
 
@@ -194,6 +196,12 @@ def test_rows_brings_what_they_are_compared_with_and_start_from(
         (["jobs=2", "hydra/launcher=ray"], "jobs=2: hydra/launcher says how many run"),
         (["model.layers=x"], "own/small, row Plain: model.layers=x: must be a whole number"),
         (["format=html"], "format=html: no such format"),
+        (["seed=3"], "seed=3: the command gives seed to each run; for seeds: seeds=0,1,2"),
+        (["start.run=x"], "start.run=x: the command gives start.run to each run"),
+        (["tune=lr", "grid=nan"], "grid=nan: must be multiples"),
+        (["only=estimate", "tune=lr"], "tune=lr: no cost depends on it"),
+        (["only=table"], "own/small: no run has come to an end: there is no table yet"),
+        (["hydra/launcher=jobli"], "jobli"),
     ],
 )
 def test_what_is_refused_is_one_line_before_any_work(
@@ -222,6 +230,62 @@ def test_only_estimate_fills_in_what_can_be_counted(
     assert rows["RW"]["paper_params"] == 157.2e6 and rows["RW"]["params_match"] is None
     assert rows["Plain"]["total_bytes"] > 4 * 4 * 36_060_672  # weights, gradients, AdamW's two
     assert runs.executed == [] and [path.name for path in tmp_path.iterdir()] == ["own"]
+
+
+def test_the_table_alone_is_on_standard_output(
+    reproduce: Reproduce, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce("format=json", "seeds=1") == 0
+    assert len(json.loads(capsys.readouterr().out)["rows"]) == 4
+
+
+def test_rows_with_baselines_of_their_own_say_what_they_are_compared_with(
+    reproduce: Reproduce, tmp_path: Path
+) -> None:
+    reproduce("seeds=2")
+    assert "baseline" not in rows_of(tmp_path / "out")["Plain"]
+    rows = [*TABLE["rows"][:3], {**TABLE["rows"][3], "baseline": "Deeper"}]
+    write(tmp_path / "own" / "small.yaml", {**TABLE, "rows": rows})
+    reproduce("seeds=2")
+    table = rows_of(tmp_path / "out")
+    compared = {name: row["baseline"] for name, row in table.items()}
+    assert compared == {
+        "Plain": "",
+        "a small RW": "Plain",
+        "Deeper": "Plain",
+        "PA, later": "Deeper",
+    }
+    gap = float(table["PA, later"]["test_loss"]) - float(table["Deeper"]["test_loss"])
+    assert float(table["PA, later"]["difference"]) == pytest.approx(gap)
+
+
+def test_runs_on_other_data_are_not_compared(
+    runs: FakeRuns, reproduce: Reproduce, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reproduce("seeds=2", "rows=RW")
+    for path in (tmp_path / "runs").glob("*laurel_rw*/result.json"):
+        path.write_text(path.read_text().replace("f00d", "beef"))
+    reproduce("seeds=2", "rows=RW")
+    assert rows_of(tmp_path / "out")["a small RW"]["difference"] == ""
+    assert "had other data: a small RW" in capsys.readouterr().out
+
+
+def test_what_a_run_gets_later_is_kept_too(reproduce: Reproduce, tmp_path: Path) -> None:
+    reproduce("seeds=1", "rows=RW")
+    (run,) = (tmp_path / "runs").glob("*laurel_rw*")
+    (run / "inspection.json").write_text("{}")
+    reproduce("seeds=1", "rows=RW")
+    assert (tmp_path / "out/runs" / run.name / "inspection.json").read_text() == "{}"
+
+
+def test_two_commands_at_once(
+    runs: FakeRuns, reproduce: Reproduce, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second is refused while the first has the folder; what was not there before goes."""
+    with held(tmp_path / "out"):
+        assert reproduce("seeds=1") == 2
+    assert "out=out: in use by another process" in capsys.readouterr().err
+    assert runs.executed == [] and not (tmp_path / "out").exists()
 
 
 def test_the_list_of_tables_says_how_large_they_are(capsys: pytest.CaptureFixture[str]) -> None:
