@@ -72,10 +72,10 @@ def _cost_panel(
         )
         points.append(point)
     frontier = pareto_frontier(points, metric.lower_is_better)
-    right = axes.get_xlim()[1]
+    left, right = axes.get_xlim()
     x, y = zip(*frontier, (right, frontier[-1][1]), strict=True)
     axes.step(x, y, where="post", color="#999999", linewidth=0.8, zorder=1)
-    axes.set_xlim(right=right)
+    axes.set_xlim(left, right)
     axes.locator_params(axis="x", nbins=5)
 
 

@@ -77,7 +77,7 @@ def sensitivity(rows: Sequence[Comparison], metric: Metric) -> Figure | None:
     if drawn is None:
         return None
     figure, axes = drawn
-    ring: Any = {"marker": "o", "markersize": 11, "linestyle": "none", "markerfacecolor": "none"}
+    ring: Any = {"marker": "o", "markersize": 10, "linestyle": "none", "markerfacecolor": "none"}
     for line in ordered.values():
         best = best_validated([row.group for row in line.values()])
         for x, row in line.items():
@@ -122,18 +122,18 @@ def _looks(lines: Mapping[str, Line]) -> dict[str, dict[str, Any]]:
 def _diverged(
     axes: Axes, lines: Mapping[str, Line], looks: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """A crossed-out marker above the panel for each point where a seed diverged."""
-    cross: Any = {"marker": "x", "color": BASELINE_COLOUR, "mew": 1.2, "linestyle": "none"}
+    """Above the panel a marker on a cross for each point where a seed diverged."""
+    cross: Any = {"marker": "x", "color": _GREY, "mew": 1, "linestyle": "none", "markersize": 9}
     heights: Counter[float] = Counter()
     for label, line in lines.items():
         for x, row in line.items():
             if not _has_diverged(row):
                 continue
             place: Any = {"transform": axes.get_xaxis_transform(), "clip_on": False}
-            y = 1.04 + 0.075 * heights[x]
+            y = 1.05 + 0.09 * heights[x]
             heights[x] += 1
-            axes.plot(x, y, **place, **{**looks[label], "linestyle": "none"})
             axes.plot(x, y, **place, **cross)
+            axes.plot(x, y, **place, **{**looks[label], "linestyle": "none"})
     if heights:
         axes.plot([], [], label="a seed diverged", **cross)
 
@@ -226,7 +226,7 @@ def _scale(axes: Axes, key: str, values: Sequence[float]) -> None:
         axes.set_xscale("log")
         axes.minorticks_off()
         nearest = min(b / a for a, b in pairwise(values))
-        apart = math.log(nearest) > 0.08 * math.log(values[-1] / values[0])
+        apart = math.log(nearest) > 0.12 * math.log(values[-1] / values[0])
     if len(values) <= 8 and apart:
         axes.set_xticks(values, [f"{x:g}" for x in values])
     elif wide or rates:

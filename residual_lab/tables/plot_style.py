@@ -53,13 +53,16 @@ def series_look(index: int, baseline: bool = False) -> dict[str, Any]:
     """Colour, marker and line of one of several lines, or of one of several baselines."""
     colours, markers = ((BASELINE_COLOUR,), _BASELINE_MARKERS) if baseline else (_COLOURS, _MARKERS)
     marker = markers[index % len(markers)]
-    return {
+    look: dict[str, Any] = {
         "color": colours[index % len(colours)],
         "marker": marker,
         "markersize": 8.5 if marker == "*" else 5.5,  # a star has little within its points
         "linestyle": _LINES[(index + (not baseline)) % len(_LINES)],
         "markeredgecolor": "white",
     }
+    if baseline and index >= len(markers):  # where there are no lines, markers alone tell
+        look |= {"markerfacecolor": "white", "markeredgecolor": BASELINE_COLOUR, "mew": 1}
+    return look
 
 
 def is_wide(values: Collection[float]) -> bool:
@@ -120,7 +123,7 @@ def legend(figure: Figure, *panels: Axes) -> None:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     width, height = figure.get_size_inches()
-    columns = max(1, int(width / (0.45 + 0.065 * max(map(len, entries)))))
+    columns = max(1, int(width / (0.45 + 0.06 * max(map(len, entries)))))
     figure.set_size_inches(width, height + 0.16 * -(-len(entries) // columns))
     handles, labels = list(entries.values()), list(entries)
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, columnspacing=1.2)

@@ -1,17 +1,29 @@
 """Pictures: the right numbers in them, the same bytes each time, told apart without colour."""
 
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from residual_lab.tables import load_runs
-from residual_lab.tables.comparison import Comparison, baselines_first, compare_groups
+from residual_lab.tables import load_runs, plots
+from residual_lab.tables.comparison import Comparison, baselines_first, compare_groups, compared
 from residual_lab.tables.cost_plots import cost, pareto_frontier
+from residual_lab.tables.grouping import Group, settings_of
 from residual_lab.tables.metrics import metric_named
-from residual_lab.tables.plots import differences, draw, loss_curves
+from residual_lab.tables.plot_style import look_of
+from residual_lab.tables.plots import (
+    differences,
+    draw,
+    draw_rows,
+    draw_sensitivity,
+    loss_curves,
+)
 from tests.tables.synthetic_runs import make_run
 
 LOSS = metric_named("val_loss")
@@ -90,6 +102,167 @@ def test_differences_show_every_row_also_those_that_say_nothing(rows: list[Compa
     assert labels == ["highway", "laurel_lr", "laurel_pa", "laurel_rw", "rezero"]
     remarks = {text.get_text() for text in axes.texts}
     assert remarks == {"no run finished", "one seed: no evidence"}
+
+
+def with_baselines(
+    folder: Path, baselines: dict[str, str], **losses: float | None
+) -> list[Comparison]:
+    """Two seeds a row, a loss of None diverged; rows are named by their numbers of layers."""
+    groups = {}
+    for number, (name, loss) in enumerate(losses.items()):
+        keys = {"model.layers": number}
+        ended: dict[str, Any] = {"status": "diverged"} if loss is None else {"val_loss": loss}
+        runs = load_runs([make_run(folder, seed=s, overrides=keys, **ended) for s in (0, 1)])
+        groups[name] = Group(name, settings_of(runs[0].config), tuple(runs))
+    return compared([(groups[name], groups[baselines[name]]) for name in groups], LOSS)
+
+
+def test_a_row_whose_baseline_did_not_finish_says_so(tmp_path: Path) -> None:
+    baselines = {"lost": "lost", "a": "lost", "plain": "plain", "b": "plain", "c": "plain"}
+    losses = {"lost": None, "a": 3.0, "plain": 3.5, "b": 3.4, "c": None}
+    figure = differences(with_baselines(tmp_path, baselines, **losses), LOSS)
+    assert figure is not None
+    (axes,) = figure.axes
+    remarks = {text.xy[1]: text.get_text() for text in axes.texts}  # type: ignore[attr-defined]
+    assert remarks == {0: "its baseline did not finish", 2: "no run finished"}
+
+
+def test_several_baselines_are_black_and_told_apart(tmp_path: Path) -> None:
+    names = [f"plain{n}" for n in range(9)]
+    rows = with_baselines(tmp_path, {n: n for n in names}, **dict.fromkeys(names, 3.5))
+    looks = [look_of(rows, row) for row in rows]
+    assert {look["color"] for look in looks} == {"#000000"}
+    assert len({(look["marker"], look["linestyle"]) for look in looks}) == 9
+    alone = {(look["marker"], look["markerfacecolor" if n > 4 else "color"]) for n, look in
+             enumerate(looks)}  # fmt: skip
+    assert len(alone) == 9
+    figure = loss_curves(rows)
+    assert figure is not None
+    assert len({line.get_linestyle() for line in figure.axes[0].get_lines()[:4]}) == 4
+
+
+def small_names(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.get_yticklabels(minor=True)]
+
+
+def test_baselines_are_named_where_they_differ(tmp_path: Path) -> None:
+    one = {"p": "p", "a": "p"}
+    two = {**one, "q": "q", "b": "q"}
+    three = {**two, "r": "r", "c": "r"}
+    found = []
+    for baselines in (one, two, three):
+        rows = with_baselines(
+            tmp_path / str(len(baselines)), baselines, **dict.fromkeys(baselines, 3.5)
+        )
+        figure = differences(rows, LOSS)
+        assert figure is not None
+        (axes,) = figure.axes
+        found.append((axes.get_xlabel().partition(",")[0], small_names(axes)))
+    assert found == [
+        ("Δ val loss to p", []),
+        ("Δ val loss to p or q", ["vs q"]),
+        ("Δ val loss to its baseline", ["vs p", "vs q", "vs r"]),
+    ]
+
+
+def costs_in(axes: Axes) -> dict[str, float]:
+    """By label, where a point is on the x axis."""
+    return {str(bar.get_label()): bar.lines[0].get_xdata()[0] for bar in axes.containers}  # type: ignore[attr-defined]
+
+
+def test_step_times_measured_side_by_side_are_what_cost_shows(rows: list[Comparison]) -> None:
+    measured = {"plain": 0.25, "laurel_lr": 0.5, "rezero": 0.75, "another": 9.0}
+    finished = [row for row in rows if row.group.finished]
+    figure = cost(finished, LOSS, measured)
+    assert figure is not None
+    times, memory = figure.axes
+    assert (times.get_xlabel(), memory.get_xlabel()) == ("step time [s]", "peak memory [GiB]")
+    assert costs_in(times) == {"plain": 0.25, "laurel_lr": 0.5, "rezero": 0.75}
+    assert len(costs_in(memory)) == 5
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == 5
+    own = cost(finished, LOSS)
+    assert own is not None
+    assert costs_in(own.axes[0])["laurel_pa"] == pytest.approx(0.6)
+
+
+def test_without_step_times_measured_side_by_side_cost_has_none(
+    rows: list[Comparison], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for none in ({}, {"another": 1.0}):
+        figure = cost(rows[:5], LOSS, none)
+        assert figure is not None
+        assert [axes.get_xlabel() for axes in figure.axes] == ["peak memory [GiB]"]
+    drawn: list[Any] = []
+    monkeypatch.setattr(plots, "cost", lambda *given: drawn.append(given[2]))
+    draw_rows(rows[:1], tmp_path, LOSS, step_times={"plain": 1.0})
+    draw([run for row in rows for run in row.group.runs], tmp_path)
+    assert drawn == [{"plain": 1.0}, None]
+
+
+def test_units_are_those_of_the_data(tmp_path: Path) -> None:
+    synthetic = {"data.source": "synthetic"}
+    make_run(tmp_path / "toy", overrides=synthetic, val_loss=3.5)
+    make_run(tmp_path / "text", val_loss=3.5)
+    found = []
+    for folders in (("toy",), ("text",), ("toy", "text")):
+        runs = load_runs([tmp_path / folder for folder in folders])
+        figure = loss_curves(compare_groups(runs, "plain", LOSS))
+        assert figure is not None
+        axes = figure.axes[0]
+        found.append((axes.get_ylabel(), axes.get_xlabel()))
+    assert found == [
+        ("validation loss (squared error)", "examples"),
+        ("validation loss (nats/token)", "training tokens"),
+        ("validation loss (nats/token or squared error)", "training tokens"),
+    ]
+
+
+def test_losses_over_orders_of_magnitude_are_logarithmic_and_whole(tmp_path: Path) -> None:
+    scales = {}
+    for loss in (1e-3, 1.0, -0.1):
+        make_run(tmp_path / str(loss), val_loss=loss)
+        figure = loss_curves(compare_groups(load_runs([tmp_path / str(loss)]), "plain", LOSS))
+        assert figure is not None
+        scales[loss] = figure.axes[0].get_yscale()
+        if loss == 1e-3:
+            low, high = figure.axes[0].get_ylim()
+            assert 0 < low < 0.01
+            assert high > 4.6  # the first of all: nothing is cut off
+    assert scales == {1e-3: "log", 1.0: "linear", -0.1: "linear"}
+
+
+def test_pictures_of_another_call_are_removed_and_nothing_else(
+    rows: list[Comparison], tmp_path: Path
+) -> None:
+    kept = ["mine.png", "cost.txt", "weights.png", "sensitivity.png", "my_axis.png"]
+    stale = ["axis.png", "axis.svg", "grid.png", "cosine.svg", "weights_gone.png"]
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for name in (*kept, *stale):
+        (folder / name).touch()
+    (folder / "weights_folder.png").mkdir()
+    drawn = draw_rows(rows, folder, LOSS)
+    names = {*kept, "weights_folder.png", *(path.name for path in drawn)}
+    assert {path.name for path in folder.iterdir()} == names
+    assert draw_sensitivity([], folder, LOSS) == []
+    assert {path.name for path in folder.iterdir()} == names - {"sensitivity.png"}
+
+
+def test_a_picture_is_laid_out_once_and_drawn_once_a_format(
+    rows: list[Comparison], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What takes the time. Matplotlib's own way is two layouts and four drawings."""
+    calls: Counter[str] = Counter()
+
+    def count(owner: Any, name: str) -> None:
+        own = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *given: calls.update([name]) or own(*given))
+
+    count(ConstrainedLayoutEngine, "execute")
+    count(Figure, "draw")
+    draw_rows(rows, tmp_path, LOSS)
+    assert calls == {"execute": 3, "draw": 6}
 
 
 def test_a_redrawn_picture_is_the_same_file(rows: list[Comparison], tmp_path: Path) -> None:
