@@ -100,8 +100,8 @@ def _written(
     pictures = asked.out / "pictures"
     seconds = _seconds(found, times)
     files = draw_rows(found.rows, pictures, metric, asked.table.axis, asked.table.grid, seconds)
-    if len(asked.choices.lr_factors) > 1:
-        files += draw_sensitivity(found.tried, pictures, metric)
+    tuned = found.tried if len(asked.choices.lr_factors) > 1 else ()
+    files += draw_sensitivity(tuned, pictures, metric)
     write_output(asked.out / "report.md", report(asked, planned, found, table, files))
     if planned[0].config.logger.name == "wandb":
         from residual_lab.reproduce.wandb_summary import log_summary

@@ -4,13 +4,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
 from residual_lab.reproduce.arguments import Asked
 from residual_lab.reproduce.plan import Planned, rows_of
 from residual_lab.reproduce.running import place_of
 from residual_lab.reproduce.table_file import Row
-from residual_lab.tables.comparison import Comparison, by_seed, compared
+from residual_lab.tables.comparison import Comparison, best_validated, compared
 from residual_lab.tables.grouping import Group, settings_of
 from residual_lab.tables.metrics import metric_named
 from residual_lab.tables.runs import Run, read_runs
@@ -49,7 +48,7 @@ def results(asked: Asked, plan: Sequence[Planned], kept: Path) -> Results:
     for row in rows:
         own = [planned for planned in plan if planned.row == row.name]
         tried[row.name] = _groups(asked.choices.shown_name(table, row), own, by_name)
-    best = {name: _best(groups) for name, groups in tried.items()}
+    best = {name: best_validated(groups) for name, groups in tried.items()}
     bases = {row.name: best[row.baseline or table.baseline] for row in rows}
     shown = [(best[row.name], bases[row.name]) for row in rows]
     every = [(group, bases[row.name]) for row in rows for group in tried[row.name]]
@@ -74,23 +73,6 @@ def _groups(label: str, plan: Sequence[Planned], runs: Mapping[str, Run]) -> lis
         settings = settings_of(own[0].config.model_dump(mode="json"))
         groups.append(Group(label, settings, ended))
     return groups
-
-
-def _best(groups: Sequence[Group]) -> Group:
-    """That with most finished runs, and of those the best validation loss over shared seeds.
-
-    So a rate at which some seeds diverge is not the best where at another none does.
-    """
-    metric = metric_named("val_loss")
-    losses = [by_seed(group, metric) for group in groups]
-    most = max(map(len, losses))
-    candidates = [(g, own) for g, own in zip(groups, losses, strict=True) if len(own) == most]
-    shared = set.intersection(*(set(own) for _, own in candidates))
-
-    def mean(candidate: tuple[Group, Mapping[int, float]]) -> float:
-        return fmean(candidate[1][seed] for seed in shared) if shared else 0.0
-
-    return min(candidates, key=mean)[0]
 
 
 def _on_the_same_data(group: Group, base: Group) -> tuple[Group, Group | None]:

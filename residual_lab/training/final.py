@@ -3,6 +3,7 @@
 import pickle
 
 import torch
+from torch import Tensor
 
 from residual_lab.config.schema import Config
 from residual_lab.data import Corpus, prepare
@@ -17,16 +18,29 @@ def final_model(run: RunDirectory) -> Model:
 
     Raises LabError where they are not there, or not those of the run's configuration.
     """
+    weights = final_weights(run)
+    model = build_model(run.config)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise LabError(f"{run.path}: not the weights of this run: {reason[:200]}") from None
+    return model
+
+
+def final_weights(run: RunDirectory) -> dict[str, Tensor]:
+    """By name; raises LabError where they are not there or cannot be read."""
     path = run.checkpoints / FINAL
     if not path.is_file():
         raise LabError(f"{path}: the weights are not there; copy them there, or train the run anew")
-    model = build_model(run.config)
     try:
-        model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+        weights: dict[str, Tensor] = torch.load(
+            path, map_location="cpu", weights_only=True, mmap=True
+        )
     except (OSError, RuntimeError, pickle.UnpicklingError) as error:
         reason = " ".join(str(error).split())
-        raise LabError(f"{path}: not the weights of this run: {reason[:200]}") from None
-    return model
+        raise LabError(f"{path}: cannot be read: {reason[:200]}") from None
+    return weights
 
 
 def own_corpus(run: RunDirectory, config: Config | None = None) -> Corpus:

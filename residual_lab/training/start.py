@@ -5,7 +5,6 @@ connection adds to a run that has none keeps its initial values; norms that it a
 values start as that of the queries, which is the only one that the other run had.
 """
 
-import pickle
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -14,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from residual_lab.config.schema import Config
-from residual_lab.errors import ConfigError
+from residual_lab.errors import ConfigError, LabError
 from residual_lab.run_directory import RunDirectory
-from residual_lab.training.checkpoints import FINAL
+from residual_lab.training.final import final_weights
 from residual_lab.training.optimizer import is_connection
 
 
@@ -29,7 +28,10 @@ def start_from(model: nn.Module, config: Config, fingerprint: str) -> int:
     """
     assert config.start.run is not None
     run = RunDirectory.open(config.start.run)
-    weights = _final_weights(run)
+    try:
+        weights = final_weights(run)
+    except LabError as error:
+        raise ConfigError(f"start.run={run.path}: must be a finished run: {error}") from None
     same = run.config.residual.connection == config.residual.connection
     problems = take(model, weights, connection_too=same)
     if problems:
@@ -43,20 +45,6 @@ def start_from(model: nn.Module, config: Config, fingerprint: str) -> int:
         return 0
     first: int = result.get("first_sequence", 0)
     return first + result["steps"] * run.config.batch_sequences
-
-
-def _final_weights(run: RunDirectory) -> dict[str, Tensor]:
-    path = run.checkpoints / FINAL
-    try:
-        weights: dict[str, Tensor] = torch.load(
-            path, map_location="cpu", weights_only=True, mmap=True
-        )
-    except (OSError, RuntimeError, pickle.UnpicklingError) as error:
-        reason = "its weights are not there" if not path.exists() else " ".join(str(error).split())
-        raise ConfigError(
-            f"start.run={run.path}: must be a finished run with checkpoints/{FINAL}: {reason}"
-        ) from None
-    return weights
 
 
 @torch.no_grad()

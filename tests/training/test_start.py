@@ -190,5 +190,7 @@ def test_weights_that_do_not_fit_are_refused_in_one_line(
     assert_same(model.state_dict(), before)
     bare = tmp_path / plain.path.name
     shutil.copytree(plain.path, bare, ignore=shutil.ignore_patterns("*.pt"))
-    with pytest.raises(LabError, match=r"checkpoints/final\.pt: its weights are not there"):
+    with pytest.raises(
+        LabError, match=r"start\.run=.*checkpoints/final\.pt: the weights are not there"
+    ):
         lab.execute(continued(lab, RunDirectory.open(bare), "residual=plain"))
