@@ -58,13 +58,14 @@ def _sayings(asked: Asked, found: Results) -> list[str]:
 
 
 def _as_printed(asked: Asked, found: Results) -> list[str]:
-    """All that the paper prints for the rows."""
+    """All that the paper prints for the rows, under its own names."""
     keys = list(dict.fromkeys(key for row in found.of_file for key in row.paper))
     if not keys:
         return []
     rows = [
-        [asked.choices.shown_name(asked.table, row), *(row.paper.get(key, DASH) for key in keys)]
+        [row.name, *(row.paper.get(key, DASH) for key in keys)]
         for row in found.of_file
+        if row.paper
     ]
     titles = ["row", *(key.replace("_", " ") for key in keys)]
     return ["## As the paper prints it", as_text(Table.of_text("", titles, rows), "md")]
