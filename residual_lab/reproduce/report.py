@@ -9,7 +9,7 @@ from residual_lab.reproduce.paper import paper_difference, verdict
 from residual_lab.reproduce.plan import Planned
 from residual_lab.reproduce.results import Results
 from residual_lab.tables.metrics import metric_named
-from residual_lab.tables.numbers import DASH, decimals, fixed, probability
+from residual_lab.tables.numbers import DASH, fixed, interval_text, probability
 from residual_lab.tables.render import as_text
 from residual_lab.tables.table import Table
 
@@ -42,14 +42,12 @@ def _sayings(asked: Asked, found: Results) -> list[str]:
         gap = ours.difference
         if ours.is_baseline or gap is None:
             continue
+        unit = metric.unit
         if gap.low is None or gap.high is None or ours.p is None:
-            said = f"{fixed(gap.mean, 4, sign=True)}, of one seed: no evidence"
+            said = f"{interval_text(gap.mean / unit)}, of one seed: no evidence"
         else:
-            places = decimals((gap.high - gap.low) / 2)
-            said = (
-                f"{fixed(gap.mean, places, sign=True)} [{fixed(gap.low, places, sign=True)}, "
-                f"{fixed(gap.high, places, sign=True)}], p = {probability(ours.p)}"
-            ).replace("= <", "<")
+            interval = interval_text(gap.mean / unit, gap.low / unit, gap.high / unit)
+            said = f"{interval}, p = {probability(ours.p)}".replace("= <", "<")
         paper = paper_difference(asked.table, row)
         if paper is not None:
             said += f"; the paper: {fixed(paper.value, 4, sign=True)} ({verdict(ours, paper)})"

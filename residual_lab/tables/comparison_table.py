@@ -7,7 +7,7 @@ from residual_lab.tables.comparison import Comparison, baselines_first, by_seed,
 from residual_lab.tables.grouping import Group
 from residual_lab.tables.metrics import METRICS, Metric, comparable, metric_named
 from residual_lab.tables.notes import SURVIVORS, WELCH, notes
-from residual_lab.tables.numbers import DASH, decimals, fixed, percentage, probability
+from residual_lab.tables.numbers import DASH, interval_text, percentage, probability
 from residual_lab.tables.runs import Run
 from residual_lab.tables.statistics import spread
 from residual_lab.tables.table import Cell, Column, Table
@@ -110,11 +110,9 @@ def _difference(row: Comparison, metric: Metric) -> Cell:
     details = {"low": found.low, "high": found.high, "n": found.n, "test": found.test}
     mean = found.mean / metric.unit
     if found.low is None or found.high is None:
-        return Cell(fixed(mean, 4, sign=True), found.mean, details)
+        return Cell(interval_text(mean), found.mean, details)
     low, high = found.low / metric.unit, found.high / metric.unit
-    places = decimals((high - low) / 2)
-    interval = f"[{fixed(low, places, sign=True)}, {fixed(high, places, sign=True)}]"
-    return Cell(f"{fixed(mean, places, sign=True)} {interval}", found.mean, details)
+    return Cell(interval_text(mean, low, high), found.mean, details)
 
 
 def _p_value(row: Comparison) -> Cell:

@@ -31,6 +31,17 @@ def significant(value: float, digits: int = 4) -> str:
     return fixed(value, max(0, digits - 1 - math.floor(math.log10(abs(value)))))
 
 
+def tiny(*values: float) -> bool:
+    """Whether fixed decimals would leave few digits of any of the values."""
+    return 0 < max(map(abs, values)) < 1e-3
+
+
+def scientific(value: float, digits: int = 2, sign: bool = False) -> str:
+    """``1.3e-5``"""
+    mantissa, _, exponent = f"{value:{'+' if sign else ''}.{digits - 1}e}".partition("e")
+    return f"{mantissa}e{int(exponent)}".replace("-", "−")
+
+
 def with_prefix(value: float) -> str:
     """Three decimals and a decimal prefix: 943.218 M."""
     for power, prefix in ((15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")):
@@ -43,6 +54,8 @@ def mean_and_deviation(spread: Spread, digits: int = 4) -> str:
     """``3.4216 ± 0.0031``; where nothing varies the mean alone, with ``digits``."""
     if not spread.std:
         return significant(spread.mean, digits)
+    if tiny(spread.mean):
+        return f"{scientific(spread.mean)} ± {scientific(spread.std)}"
     places = decimals(spread.std)
     return f"{fixed(spread.mean, places)} ± {fixed(spread.std, places)}"
 
@@ -59,3 +72,15 @@ def probability(p: float) -> str:
     if p < 0.001:
         return "< 0.001"
     return f"{p:.2f}" if p >= 0.1 else f"{p:.2g}"
+
+
+def interval_text(mean: float, low: float | None = None, high: float | None = None) -> str:
+    """A difference, with its interval: ``−0.0261 [−0.0352, −0.0170]``; one of one seed without."""
+    if low is None or high is None:
+        return scientific(mean, sign=True) if tiny(mean) else fixed(mean, 4, sign=True)
+    if tiny(mean, low, high):
+        texts = [scientific(value, sign=True) for value in (mean, low, high)]
+    else:
+        places = decimals((high - low) / 2)
+        texts = [fixed(value, places, sign=True) for value in (mean, low, high)]
+    return f"{texts[0]} [{texts[1]}, {texts[2]}]"

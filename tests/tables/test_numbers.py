@@ -3,6 +3,7 @@
 import pytest
 
 from residual_lab.tables.numbers import (
+    interval_text,
     mean_and_deviation,
     percentage,
     probability,
@@ -66,3 +67,11 @@ def test_probabilities(p: float, text: str) -> None:
 def test_prefixes() -> None:
     assert with_prefix(943_218_432) == "943.218 M"
     assert with_prefix(512) == "512"
+
+
+def test_tiny_numbers_keep_their_digits() -> None:
+    assert mean_and_deviation(Spread(1.34e-5, 6.1e-6, 3)) == "1.3e−5 ± 6.1e−6"
+    assert mean_and_deviation(Spread(0.0013, 0.0002, 3)) == "0.00130 ± 0.00020"
+    assert interval_text(7e-5, -4e-5, 1.9e-4) == "+7.0e−5 [−4.0e−5, +1.9e−4]"
+    assert interval_text(-0.0261, -0.0352, -0.0170) == "−0.0261 [−0.0352, −0.0170]"
+    assert interval_text(0.0) == "0.0000"
