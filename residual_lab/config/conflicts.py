@@ -8,8 +8,21 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, create_model
 
-from residual_lab.config.data import DataConfig, LinearMapConfig, TextDataConfig
-from residual_lab.config.models import DecoderConfig, LowRankLinearConfig, ModelConfig
+from residual_lab.config.data import (
+    DataConfig,
+    ImageDataConfig,
+    LinearMapConfig,
+    TextDataConfig,
+)
+from residual_lab.config.models import (
+    DecoderConfig,
+    LowRankLinearConfig,
+    ModelConfig,
+    ResNetConfig,
+    TransformerConfig,
+    ViTConfig,
+    stacks,
+)
 from residual_lab.config.schema import BudgetConfig, HardwareConfig, ResidualConfig, StartConfig
 from residual_lab.errors import ConfigError, LabError
 
@@ -26,6 +39,8 @@ def conflicts(sections: Mapping[str, BaseModel]) -> Iterator[str]:
 _READS = {
     "decoder": ("text", ("python", "files", "hub"), "data=python_source"),
     "low_rank_linear": ("vectors", ("synthetic",), "data=linear_map"),
+    "resnet": ("images", ("digits", "cifar", "images"), "data=digits"),
+    "vit": ("images", ("digits", "cifar", "images"), "data=digits"),
 }
 
 
@@ -51,7 +66,7 @@ def _features(model: LowRankLinearConfig, data: LinearMapConfig) -> Iterator[str
         yield f"data.width={data.width}: must be model.width={model.width}"
 
 
-def _heads(model: DecoderConfig) -> Iterator[str]:
+def _heads(model: TransformerConfig) -> Iterator[str]:
     width, heads = model.attention_width or model.width, model.heads
     if width % heads:
         near = " or ".join(map(str, _nearest_divisors(width, heads)))
@@ -59,7 +74,7 @@ def _heads(model: DecoderConfig) -> Iterator[str]:
             f"model.heads={heads}: must divide the attention width {width} "
             f"(model.attention_width, or model.width where that is null); nearest: {near}"
         )
-    elif model.positions == "rotary" and width // heads % 2:
+    elif isinstance(model, DecoderConfig) and model.positions == "rotary" and width // heads % 2:
         yield (
             f"model.heads={heads}: rotary positions need an even width of each head, not "
             f"{width}/{heads} = {width // heads}; change model.heads or model.positions"
@@ -181,7 +196,9 @@ def _start(start: StartConfig, model: ModelConfig) -> Iterator[str]:
         yield f"start.run={start.run}: its model has {its}, this one {own}; they must be the same"
 
 
-def _inside_layers(residual: ResidualConfig, model: LowRankLinearConfig) -> Iterator[str]:
+def _inside_layers(
+    residual: ResidualConfig, model: LowRankLinearConfig | ResNetConfig
+) -> Iterator[str]:
     """What only the layers of a transformer have."""
     from residual_lab.residuals import find_connection
 
@@ -198,17 +215,75 @@ def _inside_layers(residual: ResidualConfig, model: LowRankLinearConfig) -> Iter
         )
 
 
+def _inside_blocks(residual: ResidualConfig, model: ResNetConfig) -> Iterator[str]:
+    """What the blocks of a ResNet ask of a connection."""
+    from residual_lab.residuals import find_connection
+
+    kind = find_connection(residual.connection)
+    if not kind.pre_norm:
+        yield (
+            f"residual.connection={residual.connection}: does without the layers' norms, which a "
+            "ResNet cannot; choose another residual or model"
+        )
+    elif model.relu == "after_addition" and not kind.takes_activation:
+        yield (
+            f"residual.connection={residual.connection}: has no one sum for the ReLU after each "
+            "addition; set model.relu=before_convolutions, or choose another residual"
+        )
+
+
+def _stages(model: ResNetConfig) -> Iterator[str]:
+    if min(model.depths) < 1:
+        yield (
+            f"model.stages={list(model.stages)}: the first block of a stage that changes the shape "
+            "has no connection, so it needs 2 blocks at least"
+        )
+
+
+def _image_size(model: ResNetConfig | ViTConfig, data: ImageDataConfig) -> Iterator[str]:
+    size = data.image_size
+    if isinstance(model, ViTConfig):
+        if size % model.patch_size:
+            patch = model.patch_size
+            yield f"data.image_size={size}: must be a multiple of model.patch_size={patch}"
+    elif size < 2 * model.stride:
+        yield (
+            f"data.image_size={size}: too small for {len(model.stages)} stages, of which the last "
+            f"sees one pixel of {model.stride}; at least {2 * model.stride}"
+        )
+
+
+def _images(data: ImageDataConfig) -> Iterator[str]:
+    for key in ("mean", "std"):
+        values = getattr(data, key)
+        if len(values) != data.channels or (key == "std" and min(values) <= 0):
+            bound = " > 0" if key == "std" else ""
+            yield (
+                f"data.{key}={list(values)}: must be {data.channels} numbers{bound}, one a channel"
+            )
+    if data.source == "digits" and (data.path is not None or data.image_size != 8):
+        yield "data.source=digits: has images of 8 × 8 and reads no path; choose data=cifar10"
+    if data.source != "digits" and data.path is None and data.repository is None:
+        yield "data.path=null: must be where the images are; or give data.repository=NAME"
+    if data.path is not None and not Path(data.path).exists():
+        yield f"data.path={data.path}: there is no such file or folder"
+    if data.resize is not None and data.resize < data.image_size:
+        yield f"data.resize={data.resize}: must be at least data.image_size={data.image_size}"
+    if data.source != "images" and data.resize is not None:
+        yield f"data.resize={data.resize}: the images of {data.name} have one size; must be null"
+
+
 def _residual(residual: ResidualConfig, model: ModelConfig) -> Iterator[str]:
     """The connection itself knows which of its options go together."""
     import torch
 
     from residual_lab.residuals import build_connection
 
-    depth = model.layers * (2 if residual.granularity == "branch" else 1)
     options = option_schema(residual.connection).model_validate(residual.options)
     try:
         with torch.device("meta"):  # allocates nothing and draws nothing
-            build_connection(residual.connection, depth, model.width, dict(options))
+            for depth, width in stacks(model, residual.granularity):
+                build_connection(residual.connection, depth, width, dict(options))
     except ConfigError as error:
         yield from error.problems
 
@@ -225,6 +300,10 @@ _RULES: tuple[Callable[..., Iterator[str]], ...] = (
     _batches,
     _start,
     _inside_layers,
+    _inside_blocks,
+    _stages,
+    _image_size,
+    _images,
     _residual,
 )
 

@@ -46,6 +46,12 @@ class Connection(nn.Module):
     pre_norm: ClassVar[bool] = True
     """Layers normalise their input; otherwise the connection does what norms there are."""
 
+    takes_activation: ClassVar[bool] = False
+    """It applies :attr:`activation` to every sum that it hands on."""
+
+    activation: Callable[[Tensor], Tensor] = staticmethod(lambda x: x)
+    """What stands after each addition: nothing, or the ReLU of the first ResNets."""
+
     initial_gains: Mapping[str, float] = {}
     """Factors on the model's own initial weights where the method prescribes others: of every
     attention's ``values``, every MLP's ``mlp_inputs`` and the ``outputs`` of both."""
