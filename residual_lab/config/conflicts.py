@@ -220,12 +220,14 @@ def _inside_blocks(residual: ResidualConfig, model: ResNetConfig) -> Iterator[st
     from residual_lab.residuals import find_connection
 
     kind = find_connection(residual.connection)
+    if kind.separate_inputs or kind.edits_values:
+        return  # said already
     if not kind.pre_norm:
         yield (
             f"residual.connection={residual.connection}: does without the layers' norms, which a "
             "ResNet cannot; choose another residual or model"
         )
-    elif model.relu == "after_addition" and not kind.takes_activation:
+    elif model.relu == "after_addition" and not kind.takes_relu:
         yield (
             f"residual.connection={residual.connection}: has no one sum for the ReLU after each "
             "addition; set model.relu=before_convolutions, or choose another residual"

@@ -59,7 +59,7 @@ class Block(nn.Module):
     ) -> Tensor:
         """Read ``q``, by default ``x``; there are no keys or values."""
         x_BCHW = (x_BHWC if q is None else q).permute(0, 3, 1, 2)
-        return self.convolve(self.activate(x_BCHW)).permute(0, 2, 3, 1)
+        return channels_last(self.convolve(self.activate(x_BCHW)))
 
     def activate(self, x_BCHW: Tensor) -> Tensor:
         """Return what the first convolution reads."""
@@ -162,6 +162,7 @@ class ResNet(Classifier):
         self.norm = nn.BatchNorm2d(config.width, momentum=MOMENTUM) if norm_last else None
         self.head = nn.Linear(config.width, config.classes)
         self._initialise()
+        self.to(memory_format=torch.channels_last)
         if checkpoint_layers:
             self._count_statistics_once()
 
@@ -169,7 +170,7 @@ class ResNet(Classifier):
         """Take a connection for each stage, and give it what stands after an addition."""
         if self.config.relu == "after_addition":
             for connection in connections:
-                connection.activation = F.relu
+                connection.relu_after_sum = True
         self.connection = Connections(connections)
 
     @property
@@ -186,7 +187,7 @@ class ResNet(Classifier):
         for stage, connection in zip(self._stages(), self.connection, strict=True):
             if stage.transition is not None:
                 x_BCHW = stage.transition(x_BCHW)
-            x_BHWC = connection(x_BCHW.permute(0, 2, 3, 1), self._callables(stage))
+            x_BHWC = connection(channels_last(x_BCHW), self._callables(stage))
             x_BCHW = x_BHWC.permute(0, 3, 1, 2)
         if self.norm is not None:
             x_BCHW = F.relu_(self.norm(x_BCHW))
@@ -217,6 +218,11 @@ class ResNet(Classifier):
 
     def _stages(self) -> list[Stage]:
         return [stage for stage in self.stages if isinstance(stage, Stage)]
+
+
+def channels_last(x_BCHW: Tensor) -> Tensor:
+    """Return (B, H, W, C), contiguous as connections expect a stream: a view where it can be."""
+    return x_BCHW.permute(0, 2, 3, 1).contiguous()
 
 
 def convolution(width: int, out: int, kernel: int, stride: int) -> nn.Conv2d:

@@ -68,7 +68,7 @@ class ViT(Classifier):
         """Return what the head reads, (B, width) or (B, rep_size)."""
         x_BDHW = self.patches(images_BCHW)
         rows, columns = x_BDHW.shape[-2:]
-        x_BTD = x_BDHW.flatten(2).transpose(1, 2)
+        x_BTD = x_BDHW.flatten(2).mT.contiguous()  # as connections expect a stream
         x_BTD = x_BTD + positions(rows, columns, self.config.width, x_BTD)
         dropout = self.config.dropout
         x_BTD = F.dropout(x_BTD, dropout, self.training) if dropout else x_BTD

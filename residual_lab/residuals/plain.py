@@ -18,9 +18,9 @@ class Plain(Connection):
     Identity: always
     """
 
-    takes_activation: ClassVar = True
+    takes_relu: ClassVar = True
 
     def forward(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
         for layer in layers:
-            x = self.activation(x + layer(x))
+            x = self.after_sum(x + layer(x))
         return x
