@@ -162,7 +162,6 @@ class ResNet(Classifier):
         self.norm = nn.BatchNorm2d(config.width, momentum=MOMENTUM) if norm_last else None
         self.head = nn.Linear(config.width, config.classes)
         self._initialise()
-        self.to(memory_format=torch.channels_last)
         if checkpoint_layers:
             self._count_statistics_once()
 
@@ -202,6 +201,7 @@ class ResNet(Classifier):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+                module.weight.data = module.weight.contiguous(memory_format=torch.channels_last)
         nn.init.normal_(self.head.weight, std=0.01)
         nn.init.zeros_(self.head.bias)
         if self.config.zero_gamma:
