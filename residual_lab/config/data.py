@@ -83,17 +83,12 @@ class ImageDataConfig(Section):
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0  # of the training loss alone
     resize: Count | None = None  # for evaluation: the shorter side before the centre crop
     workers: Annotated[int, Field(ge=0)] = 0  # processes that read; 0: the training process
-    cache_dir: str | None = None  # null: ~/.cache/residual-lab
     sequence_length: ClassVar[int] = 1  # an image counts as one token
 
-    @field_validator("path", "cache_dir", mode="after")
+    @field_validator("path", mode="after")
     @classmethod
-    def _absolute(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is None and info.field_name == "cache_dir":
-            value = "~/.cache/residual-lab"
+    def _absolute(cls, value: str | None) -> str | None:
         return None if value is None else absolute(value)
-
-    model_config = ConfigDict(validate_default=True)
 
 
 SOURCES: dict[str, type[TextDataConfig] | type[LinearMapConfig] | type[ImageDataConfig]] = {

@@ -59,8 +59,8 @@ class Printed:
     def times(self, factor: float) -> "Printed":
         """The same number in other units."""
         error = None if self.error is None else self.error * factor
-        scaled = {"value": self.value * factor, "last_digit": self.last_digit * factor}
-        return replace(self, error=error, **scaled)
+        last_digit = self.last_digit * factor
+        return replace(self, value=self.value * factor, error=error, last_digit=last_digit)
 
     def matches(self, number: float) -> Literal["rounded", "truncated"] | None:
         """How ``number`` (in base units) becomes this one at as many digits; None: it does not."""

@@ -113,6 +113,9 @@ class ModelTraining(pl.LightningModule):
     def _begin_evaluation(self, loader: Any) -> None:
         for mean in self.evaluation.values():
             mean.reset()
+        if torch.distributed.is_initialized():  # a process has its own running statistics
+            for buffer in self.model.buffers():
+                torch.distributed.broadcast(buffer, 0)
         self._missing_batches = 0
         if self.shards:
             batches = torch.tensor(len(loader), device=self.device)
@@ -184,6 +187,8 @@ def shard(model: Model, mesh: Any) -> None:
     """FSDP2: each layer or branch that the connection calls is a unit; the root has the rest."""
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
+    for parameter in model.parameters():  # it takes no other memory format
+        parameter.data = parameter.data.contiguous()
     for unit in model.units:
         fully_shard(unit, mesh=mesh)
     fully_shard(model, mesh=mesh)
