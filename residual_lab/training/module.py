@@ -53,6 +53,8 @@ class ModelTraining(pl.LightningModule):
         precision = self.trainer.precision
         # Fused optimizers would unscale the gradients of 16-mixed itself and so rule out clipping.
         fused = self.device.type in ("cpu", "cuda") and precision != "16-mixed"
+        if self.shards and self.config.optim.optimizer == "sgd":
+            fused = False  # torch has no fused SGD of sharded weights
         return build_optimizer(self.model, self.config.optim, fused=fused)
 
     # -- training ---------------------------------------------------------------------------
