@@ -3,7 +3,9 @@
 import hashlib
 from typing import Literal
 
-Stream = Literal["base weights", "connection weights", "data order", "dropout"]
+Stream = Literal[
+    "base weights", "connection weights", "data order", "dropout", "augmentation", "mixup"
+]
 
 
 def stream_seed(seed: int, stream: Stream, index: int = 0) -> int:

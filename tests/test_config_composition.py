@@ -19,7 +19,16 @@ def test_every_choice_that_is_shipped_is_valid(group: str, choice: str, tmp_path
         room.append("budget.tokens=131072")
     if choice == "text":
         room.append(f"data.path={tmp_path}")
-    needed = {"low_rank_linear": "data=linear_map", "linear_map": "model=low_rank_linear"}
+    needed = {
+        "low_rank_linear": "data=linear_map",
+        "linear_map": "model=low_rank_linear",
+        "digits": "model=resnet_desk",
+        "imagenet": "model=resnet50",
+        **dict.fromkeys(("cifar10", "cifar100"), "model=resnet110_cifar"),
+        **dict.fromkeys(("resnet_desk", "vit_desk"), "data=digits"),
+        **dict.fromkeys(("resnet50", "resnet50_plus1", "vit_s16"), "data=imagenet"),
+        "resnet110_cifar": "data=cifar10",
+    }
     room += [needed[choice]] if choice in needed else []
     config = compose([*room, f"{group}={choice}"])
     assert getattr(config, group).name == choice

@@ -8,8 +8,16 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, create_model
 
+from residual_lab.config import image_conflicts
 from residual_lab.config.data import DataConfig, LinearMapConfig, TextDataConfig
-from residual_lab.config.models import DecoderConfig, LowRankLinearConfig, ModelConfig
+from residual_lab.config.models import (
+    DecoderConfig,
+    LowRankLinearConfig,
+    ModelConfig,
+    ResNetConfig,
+    TransformerConfig,
+    stacks,
+)
 from residual_lab.config.schema import BudgetConfig, HardwareConfig, ResidualConfig, StartConfig
 from residual_lab.errors import ConfigError, LabError
 
@@ -26,6 +34,8 @@ def conflicts(sections: Mapping[str, BaseModel]) -> Iterator[str]:
 _READS = {
     "decoder": ("text", ("python", "files", "hub"), "data=python_source"),
     "low_rank_linear": ("vectors", ("synthetic",), "data=linear_map"),
+    "resnet": ("images", ("digits", "cifar", "images"), "data=digits"),
+    "vit": ("images", ("digits", "cifar", "images"), "data=digits"),
 }
 
 
@@ -51,7 +61,7 @@ def _features(model: LowRankLinearConfig, data: LinearMapConfig) -> Iterator[str
         yield f"data.width={data.width}: must be model.width={model.width}"
 
 
-def _heads(model: DecoderConfig) -> Iterator[str]:
+def _heads(model: TransformerConfig) -> Iterator[str]:
     width, heads = model.attention_width or model.width, model.heads
     if width % heads:
         near = " or ".join(map(str, _nearest_divisors(width, heads)))
@@ -59,7 +69,7 @@ def _heads(model: DecoderConfig) -> Iterator[str]:
             f"model.heads={heads}: must divide the attention width {width} "
             f"(model.attention_width, or model.width where that is null); nearest: {near}"
         )
-    elif model.positions == "rotary" and width // heads % 2:
+    elif isinstance(model, DecoderConfig) and model.positions == "rotary" and width // heads % 2:
         yield (
             f"model.heads={heads}: rotary positions need an even width of each head, not "
             f"{width}/{heads} = {width // heads}; change model.heads or model.positions"
@@ -181,7 +191,9 @@ def _start(start: StartConfig, model: ModelConfig) -> Iterator[str]:
         yield f"start.run={start.run}: its model has {its}, this one {own}; they must be the same"
 
 
-def _inside_layers(residual: ResidualConfig, model: LowRankLinearConfig) -> Iterator[str]:
+def _inside_layers(
+    residual: ResidualConfig, model: LowRankLinearConfig | ResNetConfig
+) -> Iterator[str]:
     """What only the layers of a transformer have."""
     from residual_lab.residuals import find_connection
 
@@ -204,11 +216,11 @@ def _residual(residual: ResidualConfig, model: ModelConfig) -> Iterator[str]:
 
     from residual_lab.residuals import build_connection
 
-    depth = model.layers * (2 if residual.granularity == "branch" else 1)
     options = option_schema(residual.connection).model_validate(residual.options)
     try:
         with torch.device("meta"):  # allocates nothing and draws nothing
-            build_connection(residual.connection, depth, model.width, dict(options))
+            for depth, width in stacks(model, residual.granularity):
+                build_connection(residual.connection, depth, width, dict(options))
     except ConfigError as error:
         yield from error.problems
 
@@ -225,6 +237,7 @@ _RULES: tuple[Callable[..., Iterator[str]], ...] = (
     _batches,
     _start,
     _inside_layers,
+    *image_conflicts.RULES,
     _residual,
 )
 

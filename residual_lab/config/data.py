@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
-from residual_lab.config.section import Count, Section, absolute
+from residual_lab.config.section import Count, Fraction, NonNegative, Section, absolute
 
 
 class TextDataConfig(Section):
@@ -57,10 +57,49 @@ class LinearMapConfig(Section):
     sequence_length: ClassVar[int] = 1  # an example counts as one token
 
 
-SOURCES: dict[str, type[TextDataConfig] | type[LinearMapConfig]] = {
+class ImageDataConfig(Section):
+    """Labelled images, and how they are changed for training and cut for evaluation."""
+
+    name: str
+    source: Literal["digits", "cifar", "images"]
+    path: str | None = None  # cifar: archive or folder; images: folder of class folders
+    repository: str | None = None  # on the Hugging Face hub, where there is no path
+    revision: str | None = None  # a commit, branch or tag of it; null: the newest
+    image_field: str = "image"
+    label_field: str = "label"
+    classes: Annotated[int, Field(gt=1)]
+    channels: Literal[1, 3]
+    image_size: Count  # pixels along each side, as the model reads them
+    validation_images: Count  # of the training set, held out; always the same ones
+    mean: tuple[float, ...]  # of each channel, in units of white; subtracted
+    std: tuple[float, ...]  # of each channel; divided by
+    crop: Literal["none", "padded", "random_resized"] = "none"  # of training images
+    crop_padding: Annotated[int, Field(ge=0)] = 4  # of padded: pixels on each side
+    crop_area: Fraction = 0.08  # of random_resized: the least share of the image
+    flip: bool = False  # half of the training images, left to right
+    randaugment: Annotated[int, Field(ge=0)] = 0  # operations on a training image
+    randaugment_magnitude: Annotated[int, Field(ge=0, le=30)] = 10
+    mixup: NonNegative = 0.0  # two images are mixed in shares from Beta(p, p); 0: none
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0  # of the training loss alone
+    resize: Count | None = None  # for evaluation: the shorter side before the centre crop
+    workers: Annotated[int, Field(ge=0)] = 0  # processes that read; 0: the training process
+    sequence_length: ClassVar[int] = 1  # an image counts as one token
+
+    @field_validator("path", mode="after")
+    @classmethod
+    def _absolute(cls, value: str | None) -> str | None:
+        return None if value is None else absolute(value)
+
+
+SOURCES: dict[str, type[TextDataConfig] | type[LinearMapConfig] | type[ImageDataConfig]] = {
     "python": TextDataConfig,
     "files": TextDataConfig,
     "hub": TextDataConfig,
     "synthetic": LinearMapConfig,
+    "digits": ImageDataConfig,
+    "cifar": ImageDataConfig,
+    "images": ImageDataConfig,
 }
-DataConfig = Annotated[TextDataConfig | LinearMapConfig, Field(discriminator="source")]
+DataConfig = Annotated[
+    TextDataConfig | LinearMapConfig | ImageDataConfig, Field(discriminator="source")
+]

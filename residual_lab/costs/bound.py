@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from residual_lab.config.data import ImageDataConfig
+from residual_lab.config.models import ViTConfig
 from residual_lab.config.schema import Config, OptimConfig
 from residual_lab.data.batches import example_batch, inputs_and_targets
 from residual_lab.measure.flops import flop_counter
@@ -85,6 +87,16 @@ def _passes(optim: OptimConfig) -> int:
     return _MOMENTUM_PASSES if optim.momentum else _SGD_PASSES
 
 
+def _positions(config: Config) -> int:
+    """How many vectors of the model's width stand for one sequence, or one image."""
+    if isinstance(config.data, ImageDataConfig):
+        model, size = config.model, config.data.image_size
+        pixels = model.patch_size if isinstance(model, ViTConfig) else getattr(model, "stride", 1)
+        side: int = -(-size // pixels)
+        return side * side
+    return config.data.sequence_length
+
+
 def probes(
     config: Config, batch: int, device: torch.device
 ) -> tuple[dict[str, Callable[[], object]], Work]:
@@ -94,7 +106,7 @@ def probes(
     that they lie in the caches as little, or as much, as those of the model.
     ``products``: the MLP's first product. The work of both together is returned.
     """
-    tokens, width, layers = batch * config.data.sequence_length, config.model.width, 0
+    tokens, width = batch * _positions(config), config.model.width
     layers = max(2, config.model.layers)
     stream = torch.zeros(tokens, width, device=device)
     activations = [torch.zeros(tokens, width, device=device) for _ in range(layers)]

@@ -1,10 +1,11 @@
 """What a connection makes autograd keep for backward, counted from the tensors that it saves."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 
+from residual_lab.config.data import ImageDataConfig
 from residual_lab.config.schema import Config
 from residual_lab.costs.estimate import allocate
 from residual_lab.data.batches import example_batch, inputs_and_targets
@@ -18,17 +19,36 @@ class KeptByPlain:
     """The base of the comparison: a configuration with ``residual=plain``."""
 
     def __init__(self, plain: Config) -> None:
-        self._unit = plain.model.width * plain.model.layers
+        self._unit = _increments(plain)
         self._parameters, self._kept = _costs(plain)
 
     def costs_of(self, config: Config) -> tuple[int, float]:
         """Parameters that ``config`` has more, and activations that it keeps more, per layer.
 
-        An activation is one value for each token and feature. Norms that layers are without, or
+        An activation is one value for each token and feature; of images, what one layer adds to the
+        stream, the mean over the layers. Norms that layers are without, or
         have more of, count as the connection's doing.
         """
         parameters, kept = _costs(config)
         return parameters - self._parameters, (kept - self._kept) / self._unit
+
+
+def _increments(config: Config) -> float:
+    """Values that all layers together add to the stream, for each token or image."""
+    if not isinstance(config.data, ImageDataConfig):
+        return config.model.width * config.model.layers
+    values = 0
+
+    def count(unit: nn.Module, inputs: object, increment: Tensor) -> None:
+        nonlocal values
+        values += increment.numel()
+
+    with torch.device("meta"):
+        model = build_model(config)
+        for unit in model.units:
+            unit.register_forward_hook(count)
+        model.hidden(inputs_and_targets(example_batch(config, 1))[0])
+    return values / len(model.units) * config.model.layers
 
 
 def _costs(config: Config) -> tuple[int, float]:

@@ -1,4 +1,4 @@
-"""Corpora, tokenizers and packing, from text to batches of token sequences; and synthetic data.
+"""Corpora, tokenizers and packing, from text to batches of tokens; images; and synthetic data.
 
 Torch is imported when a data module is asked for, so that the processes that tokenise start
 quickly.
@@ -6,7 +6,7 @@ quickly.
 
 from typing import TYPE_CHECKING, Any
 
-from residual_lab.config.data import LinearMapConfig
+from residual_lab.config.data import ImageDataConfig, LinearMapConfig
 from residual_lab.config.schema import Config
 from residual_lab.data.corpus import Corpus, prepare
 
@@ -25,6 +25,10 @@ def fingerprint(config: Config) -> str:
         from residual_lab.data.linear_map import LinearMap
 
         return LinearMap.of(config.data).fingerprint
+    if isinstance(config.data, ImageDataConfig):
+        from residual_lab.data.images import load
+
+        return load(config.data).fingerprint
     return prepare(config).fingerprint
 
 
@@ -34,6 +38,10 @@ def build_data_module(config: Config) -> "DataModule":
         from residual_lab.data.linear_map import LinearMapDataModule
 
         return LinearMapDataModule(config)
+    if isinstance(config.data, ImageDataConfig):
+        from residual_lab.data.image_module import ImageDataModule
+
+        return ImageDataModule(config)
     from residual_lab.data.module import TextDataModule
 
     return TextDataModule(config)

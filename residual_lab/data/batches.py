@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from residual_lab.config.data import LinearMapConfig
+from residual_lab.config.data import ImageDataConfig, LinearMapConfig
 from residual_lab.config.models import DecoderConfig
 from residual_lab.config.schema import Config
 
@@ -36,7 +36,7 @@ def example_batch(
 ) -> Batch:
     """A batch as training reads it, without its data: zeros, or drawn from ``generator``.
 
-    ``length`` takes the place of ``data.sequence_length``; ``dtype`` is that of vectors.
+    ``length`` takes the place of ``data.sequence_length``; ``dtype`` is that of vectors and images.
     """
     length = length or config.data.sequence_length
     if isinstance(config.data, LinearMapConfig):
@@ -45,7 +45,19 @@ def example_batch(
             return torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=dtype)
         inputs, targets = (torch.randn(shape, generator=generator).to(dtype) for _ in range(2))
         return inputs, targets
+    if isinstance(config.data, ImageDataConfig):
+        return _example_images(config.data, sequences * length, generator, dtype)
     if generator is None:
         return torch.zeros(sequences, length + 1, dtype=torch.long)
     assert isinstance(config.model, DecoderConfig)
     return torch.randint(config.model.vocabulary, (sequences, length + 1), generator=generator)
+
+
+def _example_images(
+    data: ImageDataConfig, images: int, generator: torch.Generator | None, dtype: torch.dtype
+) -> Batch:
+    shape = (images, data.channels, data.image_size, data.image_size)
+    if generator is None:
+        return torch.zeros(shape, dtype=dtype), torch.zeros(images, dtype=torch.long)
+    pixels = torch.randn(shape, generator=generator).to(dtype)
+    return pixels, torch.randint(data.classes, (images,), generator=generator)

@@ -1,5 +1,6 @@
 """Batches for Lightning: the training stream from any step on, and whole evaluation sets."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 import torch
 from lightning import LightningDataModule
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from residual_lab.config.data import TextDataConfig
 from residual_lab.config.models import DecoderConfig
@@ -32,6 +33,7 @@ class DataModule(LightningDataModule):
         self.config = config
         self.start_step = 0  # the optimizer step that training starts from
         self.first_sequence = 0  # place in the stream of step 0's first sequence
+        self.readers = 0  # processes that make batches; 0: this one
 
     @property
     def guess_loss(self) -> float:
@@ -44,13 +46,13 @@ class DataModule(LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Endless; ``hardware.accumulate`` micro-batches to an optimizer step."""
-        return _loader(TrainingStream(self))
+        return _loader(TrainingStream(self), self.readers)
 
     def evaluation(self, take: Callable[[np.ndarray], Batch], size: int) -> DataLoader[Batch]:
         """A loader of this rank's part of a set of ``size``; ``take`` gives chosen places of it."""
         per_device = self.config.evaluation.batch_sequences
         batches = evaluation_batches(size, per_device, self.rank, self.world_size)
-        return _loader(EvaluationSet(take, batches))
+        return _loader(EvaluationSet(take, batches), self.readers)
 
     @property
     def rank(self) -> int:
@@ -118,7 +120,10 @@ class TextDataModule(DataModule):
 
 
 class TrainingStream(IterableDataset[Batch]):
-    """This rank's micro-batches from the module's ``start_step`` on, without end."""
+    """This rank's micro-batches from the module's ``start_step`` on, without end.
+
+    A process that reads makes every so many of them; the loader asks one process after the other.
+    """
 
     def __init__(self, module: DataModule) -> None:
         self.module = module
@@ -128,18 +133,20 @@ class TrainingStream(IterableDataset[Batch]):
         )
 
     def __iter__(self) -> Iterator[Batch]:
-        step = self.module.start_step
-        while True:
-            yield from self._step(0 if self.module.config.debug.overfit else step)
-            step += 1
+        reader = get_worker_info()
+        first, every = (reader.id, reader.num_workers) if reader else (0, 1)
+        for start in itertools.islice(self._starts(), first, None, every):
+            yield self.module.training_batch(start, start + self.micro)
 
-    def _step(self, step: int) -> Iterator[Batch]:
+    def _starts(self) -> Iterator[int]:
+        """The place in the stream of each micro-batch's first sequence."""
         module, config = self.module, self.module.config
-        first = module.first_sequence + step * config.batch_sequences
-        for number in range(config.hardware.accumulate):
-            part = number * module.world_size + module.rank
-            start = first + part * self.micro
-            yield module.training_batch(start, start + self.micro)
+        for step in itertools.count(module.start_step):
+            first = 0 if config.debug.overfit else step
+            first = module.first_sequence + first * config.batch_sequences
+            for number in range(config.hardware.accumulate):
+                part = number * module.world_size + module.rank
+                yield first + part * self.micro
 
 
 class EvaluationSet(Dataset[Batch]):
@@ -159,15 +166,15 @@ def _batch(tokens: Tokens, chosen: np.ndarray, length: int) -> Tensor:
     return torch.from_numpy(np.stack([tokens.window(index, length) for index in chosen]))
 
 
-def _loader(dataset: Dataset[Batch]) -> DataLoader[Batch]:
-    """One whole batch an item, read in this process: a batch takes microseconds to copy.
+def _loader(dataset: Dataset[Batch], readers: int) -> DataLoader[Batch]:
+    """One whole batch an item. Text is read in this process: it takes microseconds to copy.
 
     A loader draws a seed whenever it starts; a generator of its own keeps the global one untouched.
     """
     return DataLoader(
         dataset,
         batch_size=None,
-        num_workers=0,
+        num_workers=readers,
         pin_memory=torch.cuda.is_available(),
         generator=torch.Generator(),
     )

@@ -15,13 +15,13 @@ from residual_lab.data import Corpus, build_data_module, fingerprint
 from residual_lab.data.batches import Batch, inputs_and_targets, predictions
 from residual_lab.errors import ConfigError, DataError
 from residual_lab.evaluation.trained import Trained
-from residual_lab.training.module import WeightedLoss
+from residual_lab.training.module import WeightedMean
 
 _OF_THE_RUN = ("tokenizer", "vocabulary")
 
 
 def losses(trained: Trained, config: Config) -> dict[str, float]:
-    """``val_loss``, ``test_loss`` and, of text, the test set's ``perplexity``.
+    """``val_loss``, ``test_loss``, of text the test set's ``perplexity``, of images accuracies.
 
     Whole sets, token-weighted, as at the end of training, on the data of ``config``. Raises
     DataError, also where that is the run's own data and has changed since.
@@ -29,10 +29,11 @@ def losses(trained: Trained, config: Config) -> dict[str, float]:
     if config.data == trained.config.data:
         _check_unchanged(trained)
     module = build_data_module(config)
-    found = {
-        "val_loss": _mean_loss(trained, module.val_dataloader()),
-        "test_loss": _mean_loss(trained, module.test_dataloader()),
-    }
+    validation = _means(trained, module.val_dataloader())
+    test = _means(trained, module.test_dataloader())
+    found: dict[str, float] = {}
+    for name in trained.model.measures:
+        found |= {f"val_{name}": validation[name], f"test_{name}": test[name]}
     if isinstance(config.data, TextDataConfig):
         found["perplexity"] = math.exp(found["test_loss"])
     return found
@@ -47,14 +48,19 @@ def _check_unchanged(trained: Trained) -> None:
         )
 
 
-def _mean_loss(trained: Trained, batches: Iterable[Batch]) -> float:
-    total = WeightedLoss()
+def _means(trained: Trained, batches: Iterable[Batch]) -> dict[str, float]:
+    """What the model measures, each over the whole set."""
+    means = {name: WeightedMean() for name in trained.model.measures}
     with trained.reading():
         for batch in batches:
             here = tree_map(lambda tensor: tensor.to(trained.device), batch)
-            total.add(trained.model.loss(*inputs_and_targets(here)), predictions(here))
-    assert total.total is not None
-    return float(total.total) / total.predictions
+            for name, value in trained.model.evaluate(*inputs_and_targets(here)).items():
+                means[name].add(value, predictions(here))
+    return {
+        name: float(mean.total) / mean.predictions
+        for name, mean in means.items()
+        if mean.total is not None
+    }
 
 
 def on_data(config: Config, overrides: Sequence[str], corpus: Corpus) -> Config:

@@ -10,6 +10,7 @@ FLOPs are counted operation by operation; MFU is n/a where the device's peak is 
 
 
 NATS = "nats per token, over whole validation and test sets, weighted by token"
+NATS_PER_IMAGE = "nats per image, over whole validation and test sets; an image counts as a token"
 SQUARED_ERROR = "the squared error, its mean over features and over whole validation and test sets"
 
 

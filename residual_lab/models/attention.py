@@ -1,4 +1,4 @@
-"""Norms, positions and causal self-attention as one branch of a decoder layer."""
+"""Norms, positions and self-attention as one branch of a transformer's layer."""
 
 import math
 from dataclasses import dataclass
@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from residual_lab.config.models import DecoderConfig
+from residual_lab.config.models import TransformerConfig
 from residual_lab.residuals.connection import EditValues
 
 
-def build_norm(config: DecoderConfig) -> nn.Module:
+def build_norm(config: TransformerConfig) -> nn.Module:
     if config.norm == "rmsnorm":
         return nn.RMSNorm(config.width, eps=config.norm_epsilon)
     return nn.LayerNorm(config.width, eps=config.norm_epsilon, bias=config.norm_bias)
@@ -67,17 +67,17 @@ class Context:
 
 
 class Attention(nn.Module):
-    """Causal multi-head self-attention; returns its increment.
+    """Multi-head self-attention, causal in a decoder; returns its increment.
 
     ``pre_norm`` normalises the input; with ``separate_inputs`` queries, keys and values come
     from different mixtures and each has a norm of its own.
     """
 
-    def __init__(self, config: DecoderConfig, *, separate_inputs: bool, pre_norm: bool) -> None:
+    def __init__(self, config: TransformerConfig, *, separate_inputs: bool, pre_norm: bool) -> None:
         super().__init__()
         width, bias = config.attention_width, config.attention_bias
         assert width is not None and bias is not None
-        self.heads, self.dropout = config.heads, config.dropout
+        self.heads, self.dropout, self.causal = config.heads, config.dropout, config.causal
         self.norm = build_norm(config) if pre_norm else nn.Identity()
         self.norm_k = build_norm(config) if pre_norm and separate_inputs else None
         self.norm_v = build_norm(config) if pre_norm and separate_inputs else None
@@ -134,6 +134,6 @@ class Attention(nn.Module):
             k,
             v,
             attn_mask=mask,
-            is_causal=mask is None and new > 1,
+            is_causal=self.causal and mask is None and new > 1,
             dropout_p=self.dropout if self.training else 0.0,
         )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from residual_lab.config.models import DecoderConfig
+from residual_lab.config.models import DecoderConfig, TransformerConfig
 from residual_lab.models.attention import (
     Attention,
     Context,
@@ -26,13 +26,13 @@ from residual_lab.models.recompute import recompute
 from residual_lab.residuals.connection import EditValues
 
 
-class DecoderLayer(nn.Module):
+class TransformerLayer(nn.Module):
     """Attention and MLP, each with its norm; returns the increment of both.
 
     a = attention(q, k, v);  f = a + mlp(x + a)
     """
 
-    def __init__(self, config: DecoderConfig, *, separate_inputs: bool, pre_norm: bool) -> None:
+    def __init__(self, config: TransformerConfig, *, separate_inputs: bool, pre_norm: bool) -> None:
         super().__init__()
         self.attention = Attention(config, separate_inputs=separate_inputs, pre_norm=pre_norm)
         self.mlp = MLP(config, pre_norm=pre_norm)
@@ -78,7 +78,7 @@ class Decoder(Model):
             else None
         )
         self.layers = nn.ModuleList(
-            DecoderLayer(config, separate_inputs=separate_inputs, pre_norm=pre_norm)
+            TransformerLayer(config, separate_inputs=separate_inputs, pre_norm=pre_norm)
             for _ in range(config.layers // config.share)
         )
         self.norm = build_norm(config)

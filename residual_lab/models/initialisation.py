@@ -1,18 +1,18 @@
-"""Initial values of a decoder's base weights, the same whatever the connection adds."""
+"""Initial values of a transformer's base weights, the same whatever the connection adds."""
 
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
-from residual_lab.config.models import DecoderConfig
+from residual_lab.config.models import TransformerConfig
 from residual_lab.models.attention import Attention
 from residual_lab.models.low_rank_linear import LowRankLayer
 from residual_lab.models.mlp import MLP
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, config: DecoderConfig) -> None:
+def initialise(model: nn.Module, config: TransformerConfig) -> None:
     """Fill the base weights in place, drawing from torch's global generator.
 
     ``gpt2``: N(0, 0.02), the two output maps of a layer N(0, 0.02/√(2·layers)) (Radford et al.
@@ -55,7 +55,7 @@ def scale_initial_weights(model: nn.Module, gains: Mapping[str, float]) -> None:
             module.W.mul_(gains.get("outputs", 1.0))
 
 
-def _fill(weight: Tensor, config: DecoderConfig, std: float) -> None:
+def _fill(weight: Tensor, config: TransformerConfig, std: float) -> None:
     if config.init == "gpt2":
         weight.normal_(std=std)
     else:

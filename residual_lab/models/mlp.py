@@ -1,16 +1,18 @@
-"""The MLP as one branch of a decoder layer."""
+"""The MLP as one branch of a transformer's layer."""
 
 from collections.abc import Callable
+from functools import partial
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from residual_lab.config.models import DecoderConfig
+from residual_lab.config.models import TransformerConfig
 from residual_lab.models.attention import Context, build_norm
 from residual_lab.residuals.connection import EditValues
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "relu": F.relu,
     "swiglu": F.silu,
 }
@@ -19,7 +21,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class MLP(nn.Module):
     """Two linear maps with GELU or ReLU between them, or SwiGLU; returns its increment."""
 
-    def __init__(self, config: DecoderConfig, *, pre_norm: bool) -> None:
+    def __init__(self, config: TransformerConfig, *, pre_norm: bool) -> None:
         super().__init__()
         hidden = config.mlp_width
         assert hidden is not None

@@ -1,5 +1,8 @@
 """What training, measuring and the connections know of a model, whatever it computes."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from torch import Tensor, nn
 
 from residual_lab.residuals import Connection
@@ -12,8 +15,12 @@ class Model(nn.Module):
     own. The names of its parameters start with ``connection.``.
     """
 
-    connection: Connection
+    connection: Any  # a Connection; of a ResNet one for each stage
     layers: nn.ModuleList
+
+    def connect(self, connections: Sequence[Connection]) -> None:
+        """Take the connection of the layers; only some models have several stacks of them."""
+        (self.connection,) = connections
 
     @property
     def units(self) -> list[nn.Module]:
@@ -28,6 +35,15 @@ class Model(nn.Module):
     def hidden(self, inputs: Tensor) -> Tensor:
         """Return the stream after the last layer, as the head reads it."""
         raise NotImplementedError
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The names of what :meth:`evaluate` returns, the loss first."""
+        return ("loss",)
+
+    def evaluate(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """Return what a validation or test batch measures, each a mean over its predictions."""
+        return {"loss": self.loss(inputs, targets)}
 
     def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean loss over the predictions that ``targets`` asks for, a scalar."""

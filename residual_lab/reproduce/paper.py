@@ -23,9 +23,15 @@ class PaperDifference:
 
 
 def printed(row: Row, metric: str) -> tuple[str, Printed] | None:
-    """What the paper prints for the row of ``metric``: its key and the number."""
+    """What the paper prints for the row of ``metric``: its key and the number.
+
+    A printed percentage of an accuracy is a number between 0 and 1, as ours is.
+    """
     keys = (metric, "perplexity", *LOSSES) if metric in LOSSES else (metric,)
-    return next(((key, Printed.of(row.paper[key])) for key in keys if key in row.paper), None)
+    found = next(((key, Printed.of(row.paper[key])) for key in keys if key in row.paper), None)
+    if found is not None and metric.endswith("accuracy") and found[1].unit == "%":
+        return found[0], found[1].times(0.01)
+    return found
 
 
 def paper_difference(table: TableFile, row: Row) -> PaperDifference | None:

@@ -1,7 +1,7 @@
 """Numbers as a paper prints them: ``157.20M``, ``18.06 ± 0.01``, ``18.61 (0.02)``, ``11.65 GB``."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Literal
 
@@ -55,6 +55,12 @@ class Printed:
             last_digit=float(scale.scaleb(int(value.as_tuple().exponent))),
             unit=unit,
         )
+
+    def times(self, factor: float) -> "Printed":
+        """The same number in other units."""
+        error = None if self.error is None else self.error * factor
+        last_digit = self.last_digit * factor
+        return replace(self, value=self.value * factor, error=error, last_digit=last_digit)
 
     def matches(self, number: float) -> Literal["rounded", "truncated"] | None:
         """How ``number`` (in base units) becomes this one at as many digits; None: it does not."""

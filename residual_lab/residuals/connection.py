@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 EditValues = Callable[[Tensor], Tensor]
 
@@ -46,6 +47,12 @@ class Connection(nn.Module):
     pre_norm: ClassVar[bool] = True
     """Layers normalise their input; otherwise the connection does what norms there are."""
 
+    takes_relu: ClassVar[bool] = False
+    """It heeds :attr:`relu_after_sum`."""
+
+    relu_after_sum: bool = False
+    """Set by a model: a ReLU stands after each addition, as in the first ResNets."""
+
     initial_gains: Mapping[str, float] = {}
     """Factors on the model's own initial weights where the method prescribes others: of every
     attention's ``values``, every MLP's ``mlp_inputs`` and the ``outputs`` of both."""
@@ -61,6 +68,10 @@ class Connection(nn.Module):
     def forward(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
         """Map the embedding ``x`` (…, width) to the output of the last layer, same shape."""
         raise NotImplementedError
+
+    def after_sum(self, x: Tensor) -> Tensor:
+        """What a sum becomes before it is handed on; a ReLU is done in place."""
+        return F.relu_(x) if self.relu_after_sum else x
 
     def weights_over_depth(self) -> Mapping[str, Tensor]:
         """Return the method's own weights as they act now, for pictures of a trained model.

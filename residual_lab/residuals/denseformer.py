@@ -140,6 +140,7 @@ class SkipsWithGains(Connection):
         gain: g at the start.
     """
 
+    takes_relu: ClassVar = True
     identity: ClassVar = {"gain": 1.0}
 
     def __init__(self, depth: int, width: int, *, gain: float = 1.0) -> None:
@@ -148,7 +149,7 @@ class SkipsWithGains(Connection):
 
     def forward(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
         for layer, gain in zip(layers, self.gain.unbind(0), strict=True):
-            x = carry(layer(x), None, [x], [gain])
+            x = carry(layer(x), None, [x], [gain], relu=self.relu_after_sum)
         return x
 
     def weights_over_depth(self) -> Mapping[str, Tensor]:

@@ -26,6 +26,7 @@ class ConstantScaling(Connection):
         increment: μ; None is 1 − λ. With 1 the paper's networks failed to converge.
     """
 
+    takes_relu: ClassVar = True
     identity: ClassVar = {"shortcut": 1.0, "increment": 1.0}
 
     def __init__(
@@ -37,7 +38,7 @@ class ConstantScaling(Connection):
 
     def forward(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
         for layer in layers:
-            x = torch.add(self.shortcut * x, layer(x), alpha=self.increment)
+            x = self.after_sum(torch.add(self.shortcut * x, layer(x), alpha=self.increment))
         return x
 
 
@@ -77,6 +78,7 @@ class ShortcutGating(Connection):
         weight_std: of W at the start, normal.
     """
 
+    takes_relu: ClassVar = True
     identity: ClassVar = {"bias": -100.0, "weight_std": 0.0}
 
     def __init__(
@@ -87,7 +89,7 @@ class ShortcutGating(Connection):
 
     def forward(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
         for layer, gate in zip(layers, self.gates(), strict=True):
-            x = x - gate(x) * x + layer(x)
+            x = self.after_sum(x - gate(x) * x + layer(x))
         return x
 
     def weights_over_depth(self) -> Mapping[str, Tensor]:
@@ -110,6 +112,7 @@ class LinearShortcut(Connection):
             N(0, 1/D), which keeps the variance of x; or ``identity``.
     """
 
+    takes_relu: ClassVar = True
     identity: ClassVar = {"init": "identity"}
 
     def __init__(
@@ -123,7 +126,7 @@ class LinearShortcut(Connection):
 
     def forward(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
         for layer, weight in zip(layers, self.weight.unbind(0), strict=True):
-            x = F.linear(x, weight) + layer(x)
+            x = self.after_sum(F.linear(x, weight) + layer(x))
         return x
 
 
@@ -141,6 +144,7 @@ class DropoutShortcut(Connection):
         p: how often an element is dropped; the paper's 0.5, with which its networks failed.
     """
 
+    takes_relu: ClassVar = True
     identity: ClassVar = {"p": 0.0}
 
     def __init__(
@@ -151,5 +155,5 @@ class DropoutShortcut(Connection):
 
     def forward(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
         for layer in layers:
-            x = F.dropout(x, self.p, self.training and self.p > 0) + layer(x)
+            x = self.after_sum(F.dropout(x, self.p, self.training and self.p > 0) + layer(x))
         return x

@@ -48,6 +48,7 @@ class Highway(Connection):
         weight_std: of W at the start, normal; the paper does not say.
     """
 
+    takes_relu: ClassVar = True
     identity: ClassVar = None
 
     def __init__(
@@ -58,7 +59,7 @@ class Highway(Connection):
 
     def forward(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
         for layer, gate in zip(layers, self.gates(), strict=True):
-            x = x + gate(x) * (layer(x) - x)  # T ⊙ f + (1 − T) ⊙ x
+            x = self.after_sum(x + gate(x) * (layer(x) - x))  # T ⊙ f + (1 − T) ⊙ x
         return x
 
     def weights_over_depth(self) -> Mapping[str, Tensor]:

@@ -74,6 +74,7 @@ class Laurel(Connection):
             reads the last k activations whichever layers they come from.
     """
 
+    takes_relu: ClassVar = True
     identity: ClassVar = {
         "bound": "2softmax",
         "alpha": None,
@@ -159,9 +160,15 @@ class Laurel(Connection):
                     low_rank = self._low_rank(parts, gammas, up)
                 lags = list(history)  # x, x₋₁, …, the newest first
                 terms = self._terms(x, lags, gammas, beta, low_rank, scale)
-                x = carry(layer(x), alpha, *terms, alpha_is_positive=self.alpha_is_positive)
+                x = carry(
+                    layer(x),
+                    alpha,
+                    *terms,
+                    alpha_is_positive=self.alpha_is_positive,
+                    relu=self.relu_after_sum,
+                )
             else:
-                x = x + layer(x)
+                x = self.after_sum(x + layer(x))
             history.appendleft(x)
         return x
 

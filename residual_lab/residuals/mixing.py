@@ -24,6 +24,7 @@ def carry(
     low_rank: tuple[Tensor, Tensor] | None = None,
     *,
     alpha_is_positive: bool = True,
+    relu: bool = False,
 ) -> Tensor:
     """Return ``α·f + Σ_j c_j·x_j + z B``, differentiable once.
 
@@ -35,11 +36,14 @@ def carry(
         low_rank: z (…, R) and B (R, D), or None for no such term.
         alpha_is_positive: α cannot cross zero (it comes from a softmax or a sigmoid), so that
             backward may recover what it needs of f from the sum and f is not kept.
+        relu: return the positive part of the sum. Where that is zero, so is the sum's gradient, and
+            f is recovered from it as from the sum itself.
     """
     if torch.compiler.is_compiling():  # the compiler fuses the plain expression
-        return carry_by_autograd(increment, alpha, sources, coefficients, low_rank)
+        total = carry_by_autograd(increment, alpha, sources, coefficients, low_rank)
+        return torch.relu(total) if relu else total
     z, up = low_rank if low_rank is not None else (None, None)
-    return _Carry.apply(alpha_is_positive, increment, alpha, z, up, *sources, *coefficients)
+    return _Carry.apply(alpha_is_positive, relu, increment, alpha, z, up, *sources, *coefficients)
 
 
 def carry_by_autograd(
@@ -81,6 +85,7 @@ class _Carry(torch.autograd.Function):
     def forward(
         ctx: Any,
         alpha_is_positive: bool,
+        relu: bool,
         increment: Tensor,
         alpha: Weight,
         z: Tensor | None,
@@ -94,19 +99,24 @@ class _Carry(torch.autograd.Function):
             total = _plus(total, source, coefficient, in_place=True)
         if z is not None and up is not None:
             _add_product(total, z, up)
+        if relu:
+            total.relu_()
         ctx.recover = alpha_is_positive and total.dtype in (torch.float32, torch.float64)
-        kept = (total if ctx.recover else increment) if ctx.needs_input_grad[2] else None
-        learned = ctx.needs_input_grad[5 + count :]
+        kept = (total if ctx.recover else increment) if ctx.needs_input_grad[3] else None
+        learned = ctx.needs_input_grad[6 + count :]
         keeps_all = ctx.recover and kept is not None
         asked = [x if keeps_all or need else None for x, need in zip(sources, learned, strict=True)]
-        ctx.save_for_backward(alpha, z, up, kept, *asked, *coefficients)
+        positive = total if relu else None
+        ctx.save_for_backward(alpha, z, up, kept, positive, *asked, *coefficients)
         ctx.increment_dtype = increment.dtype
         return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        alpha, z, up, kept, *rest = ctx.saved_tensors
+        alpha, z, up, kept, positive, *rest = ctx.saved_tensors
+        if positive is not None:
+            gradient = torch.ops.aten.threshold_backward(gradient, positive, 0)
         count = len(rest) // 2
         sources, coefficients = rest[:count], rest[count:]
         d_z, d_up = _low_rank_gradients(gradient, z, up)
@@ -125,6 +135,7 @@ class _Carry(torch.autograd.Function):
                     d_alpha = d_alpha - _reduce(d_up * up, alpha)
                 d_alpha = d_alpha / alpha
         return (
+            None,
             None,
             _times(gradient, alpha).to(ctx.increment_dtype),
             d_alpha,

@@ -1,6 +1,7 @@
 """The residual connection of He et al. 2016."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -17,7 +18,9 @@ class Plain(Connection):
     Identity: always
     """
 
+    takes_relu: ClassVar = True
+
     def forward(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
         for layer in layers:
-            x = x + layer(x)
+            x = self.after_sum(x + layer(x))
         return x

@@ -28,13 +28,17 @@ class ResidualGates(Connection):
         k: at the start; the paper's 1. At 0 or below a gate is shut and gets no gradient.
     """
 
+    takes_relu: ClassVar = True
+
     def __init__(self, depth: int, width: int, *, k: Annotated[float, Field(gt=0)] = 1.0) -> None:
         super().__init__(depth, width)
         self.k = nn.Parameter(torch.full((depth, 1), k))
 
     def forward(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
         for layer, gate in zip(layers, torch.relu(self.k).unbind(0), strict=True):
-            x = carry(layer(x), gate, [x], [None], alpha_is_positive=False)
+            x = carry(
+                layer(x), gate, [x], [None], alpha_is_positive=False, relu=self.relu_after_sum
+            )
         return x
 
     def weights_over_depth(self) -> Mapping[str, Tensor]:
@@ -100,6 +104,7 @@ class LayerScale(Connection):
             beyond. It counts attention and MLP as two, as the paper does: 2 layers are a block.
     """
 
+    takes_relu: ClassVar = True
     identity: ClassVar = {"start": 1.0}
 
     def __init__(self, depth: int, width: int, *, start: float | None = None) -> None:
@@ -110,7 +115,9 @@ class LayerScale(Connection):
 
     def forward(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
         for layer, scale in zip(layers, self.scale.unbind(0), strict=True):
-            x = carry(layer(x), scale, [x], [None], alpha_is_positive=False)
+            x = carry(
+                layer(x), scale, [x], [None], alpha_is_positive=False, relu=self.relu_after_sum
+            )
         return x
 
     def weights_over_depth(self) -> Mapping[str, Tensor]:

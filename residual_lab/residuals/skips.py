@@ -25,6 +25,7 @@ class InputSkip(Connection):
         stream, input: λ₀ and λ₁ at the start.
     """
 
+    takes_relu: ClassVar = True
     identity: ClassVar = {}
 
     def __init__(self, depth: int, width: int, *, stream: float = 1.0, input: float = 0.0) -> None:
@@ -36,7 +37,7 @@ class InputSkip(Connection):
         for layer, weights in zip(layers, self.weights.unbind(0), strict=True):
             stream, skip = weights.unbind(0)
             x = carry(x, stream, [start], [skip], alpha_is_positive=False)
-            x = x + layer(x)
+            x = self.after_sum(x + layer(x))
         return x
 
     def weights_over_depth(self) -> Mapping[str, Tensor]:
@@ -65,6 +66,7 @@ class UNetSkips(Connection):
         weight: w at the start; 1 in the source.
     """
 
+    takes_relu: ClassVar = True
     identity: ClassVar = {"weight": 0.0}
 
     def __init__(self, depth: int, width: int, *, weight: float = 1.0) -> None:
@@ -75,13 +77,13 @@ class UNetSkips(Connection):
         half = self.depth // 2
         pushed: list[Tensor] = []
         for layer in layers[:half]:
-            x = x + layer(x)
+            x = self.after_sum(x + layer(x))
             pushed.append(x)
         for layer in layers[half : self.depth - half]:
-            x = x + layer(x)
+            x = self.after_sum(x + layer(x))
         for layer, weight in zip(layers[self.depth - half :], self.weights.unbind(0), strict=True):
             x = carry(x, None, [pushed.pop()], [weight])
-            x = x + layer(x)
+            x = self.after_sum(x + layer(x))
         return x
 
     def weights_over_depth(self) -> Mapping[str, Tensor]:

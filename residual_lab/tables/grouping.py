@@ -18,6 +18,7 @@ _DATA_KEYS = (
     *("data.name", "data.path", "data.repository", "data.subset", "data.text_field"),
     *("data.tokenizer", "data.vocabulary", "data.sequence_length"),
     *("data.width", "data.target", "data.target_seed", "data.test_examples"),
+    *("data.classes", "data.image_size", "data.resize", "data.label_field"),
 )
 
 Settings = dict[str, Hashable]

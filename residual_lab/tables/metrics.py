@@ -58,6 +58,8 @@ METRICS = (
     Metric(("perplexity",), "perplexity"),
     Metric(("val_accuracy",), "val accuracy", lower_is_better=False),
     Metric(("test_accuracy",), "test accuracy", lower_is_better=False),
+    Metric(("val_top5_accuracy",), "val top-5", lower_is_better=False),
+    Metric(("test_top5_accuracy",), "test top-5", lower_is_better=False),
     Metric(("params",), "params", relative=True),
     Metric(("params_connection",), "in connection"),
     Metric(

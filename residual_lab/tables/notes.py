@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from residual_lab.measure.protocol import NATS, SQUARED_ERROR, protocol_text
+from residual_lab.measure.protocol import NATS, NATS_PER_IMAGE, SQUARED_ERROR, protocol_text
 from residual_lab.tables.comparison import Comparison, by_seed
 from residual_lab.tables.metrics import Metric, lookup
 from residual_lab.tables.runs import Run
@@ -86,7 +86,7 @@ def _setting(runs: Sequence[Run]) -> list[str]:
     finished = [run for run in runs if run.status == "finished"] or runs
     tokens = _distinct(run.result.get("tokens") for run in finished)
     steps = _distinct(run.result.get("steps") for run in finished)
-    unit = " and ".join(sorted({"examples" if _synthetic(run) else "tokens" for run in runs}))
+    unit = " and ".join(sorted({_UNITS.get(_source(run), "tokens") for run in runs}))
     lines = [f"Scale: model {model}; budget {tokens} {unit} in {steps} optimizer steps."]
     prints: dict[str, set[str]] = defaultdict(set)
     for run in runs:
@@ -111,7 +111,7 @@ def _measuring(runs: Sequence[Run]) -> list[str]:
     for run in runs:
         measure = run.config.get("measure", {})
         if "warmup_steps" in measure and "window_steps" in measure:
-            loss = SQUARED_ERROR if _synthetic(run) else NATS
+            loss = _LOSSES.get(_source(run), NATS)
             windows.add((measure["warmup_steps"], measure["window_steps"], loss))
     protocols = [protocol_text(*window) for window in sorted(windows)]
     return [
@@ -121,8 +121,14 @@ def _measuring(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def _synthetic(run: Run) -> bool:
-    return run.config["data"].get("source") == "synthetic"
+# By the source of the data, where it is not text.
+_IMAGES = ("digits", "cifar", "images")
+_LOSSES = {"synthetic": SQUARED_ERROR, **dict.fromkeys(_IMAGES, NATS_PER_IMAGE)}
+_UNITS = {"synthetic": "examples", **dict.fromkeys(_IMAGES, "images")}
+
+
+def _source(run: Run) -> str:
+    return str(run.config["data"].get("source"))
 
 
 def one_thread(device: str) -> str:

@@ -18,6 +18,7 @@ _TITLES = {
     "perplexity": "perplexity",
     "val_accuracy": "validation accuracy",
     "test_accuracy": "test accuracy",
+    "test_top5_accuracy": "test top-5 accuracy",
     "peak_memory_bytes": "peak memory [GiB]",
     "step_time_s": "median step time [s]",
 }

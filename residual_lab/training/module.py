@@ -31,8 +31,8 @@ class ModelTraining(pl.LightningModule):
         self.config = config
         self.model = build_model(config)
         self.schedule = build_schedule(config.optim, config.steps)
-        self.window_loss = WeightedLoss()
-        self.evaluation_loss = WeightedLoss()
+        self.window_loss = WeightedMean()
+        self.evaluation = {name: WeightedMean() for name in self.model.measures}
         self.gradient_norm: Tensor | None = None
         self.shards = False  # set by configure_model
         self._configured = False
@@ -53,6 +53,8 @@ class ModelTraining(pl.LightningModule):
         precision = self.trainer.precision
         # Fused optimizers would unscale the gradients of 16-mixed itself and so rule out clipping.
         fused = self.device.type in ("cpu", "cuda") and precision != "16-mixed"
+        if self.shards and self.config.optim.optimizer == "sgd":
+            fused = False  # torch has no fused SGD of sharded weights
         return build_optimizer(self.model, self.config.optim, fused=fused)
 
     # -- training ---------------------------------------------------------------------------
@@ -111,7 +113,11 @@ class ModelTraining(pl.LightningModule):
         self._begin_evaluation(self.trainer.test_dataloaders)
 
     def _begin_evaluation(self, loader: Any) -> None:
-        self.evaluation_loss.reset()
+        for mean in self.evaluation.values():
+            mean.reset()
+        if torch.distributed.is_initialized():  # a process has its own running statistics
+            for buffer in self.model.buffers():
+                torch.distributed.broadcast(buffer, 0)
         self._missing_batches = 0
         if self.shards:
             batches = torch.tensor(len(loader), device=self.device)
@@ -119,10 +125,15 @@ class ModelTraining(pl.LightningModule):
             self._missing_batches = longest - len(loader)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        loss = self.model.loss(*inputs_and_targets(batch))
-        self.evaluation_loss.add(loss, predictions(batch))
+        for name, value in self.model.evaluate(*inputs_and_targets(batch)).items():
+            self.evaluation[name].add(value, predictions(batch))
 
     test_step = validation_step
+
+    def evaluated(self) -> dict[str, float]:
+        """The means over the whole set; collective."""
+        strategy = self.trainer.strategy
+        return {name: mean.mean(strategy) for name, mean in self.evaluation.items()}
 
     def on_validation_epoch_end(self) -> None:
         """Sharded layers gather their weights in every forward pass: all ranks need as many."""
@@ -133,8 +144,8 @@ class ModelTraining(pl.LightningModule):
     on_test_epoch_end = on_validation_epoch_end
 
 
-class WeightedLoss:
-    """A running mean of losses, each weighted by its number of predictions, kept on the device."""
+class WeightedMean:
+    """A running mean, each value weighted by its number of predictions, kept on the device."""
 
     def __init__(self) -> None:
         self.reset()
@@ -143,10 +154,10 @@ class WeightedLoss:
         self.total: Tensor | None = None
         self.predictions = 0
 
-    def add(self, loss: Tensor, predictions: int) -> None:
-        """Add a mean loss (scalar) over so many ``predictions``: tokens, or examples."""
+    def add(self, mean: Tensor, predictions: int) -> None:
+        """Add a mean (scalar), such as a loss, over so many tokens or examples."""
         # XLA devices have no float64 to speak of; a window or a validation set fits float32 there.
-        weighted = loss.to(torch.float32 if loss.device.type == "xla" else torch.float64)
+        weighted = mean.to(torch.float32 if mean.device.type == "xla" else torch.float64)
         weighted = weighted * predictions
         self.total = weighted if self.total is None else self.total + weighted
         self.predictions += predictions
@@ -178,6 +189,8 @@ def shard(model: Model, mesh: Any) -> None:
     """FSDP2: each layer or branch that the connection calls is a unit; the root has the rest."""
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
+    for parameter in model.parameters():  # it takes no other memory format
+        parameter.data = parameter.data.contiguous()
     for unit in model.units:
         fully_shard(unit, mesh=mesh)
     fully_shard(model, mesh=mesh)

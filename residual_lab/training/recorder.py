@@ -36,7 +36,7 @@ class Recorder(pl.Callback):
         self.run, self.config = run, config
         self.step = 0
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
-        self.test_loss: float | None = None
+        self.test: dict[str, float] = {}  # what was measured on the test set
         self.latest: dict[str, Any] = {}  # the last row of each kind, merged
         self.validated = 0  # the step of the last validation
         self.device = self.device_name = ""
@@ -162,17 +162,17 @@ class Recorder(pl.Callback):
             self._pause()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        loss = pl_module.evaluation_loss.mean(trainer.strategy)
+        found = pl_module.evaluated()
         self.validated = self.step
-        self._write(trainer, {"val_loss": loss})
-        log.info("step %d of %d: validation loss %.5g", self.step, self.config.steps, loss)
+        self._write(trainer, {f"val_{name}": value for name, value in found.items()})
+        log.info("step %d of %d: validation %s", self.step, self.config.steps, _text(found))
         if trainer.state.fn == TrainerFn.FITTING:
             self._resume()
-        self._check(loss)
+        self._check(found["loss"])
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        self.test_loss = pl_module.evaluation_loss.mean(trainer.strategy)
-        log.info("test loss %.5g", self.test_loss)
+        self.test = pl_module.evaluated()
+        log.info("test %s", _text(self.test))
 
     # -- files ------------------------------------------------------------------------------
 
@@ -187,6 +187,10 @@ class Recorder(pl.Callback):
             file.write(json.dumps(row) + "\n")
         for logger in trainer.loggers:
             mirror(logger, row)
+
+
+def _text(measured: dict[str, float]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value:.5g}" for name, value in measured.items())
 
 
 def mirror(logger: Logger, row: dict[str, Any]) -> None:

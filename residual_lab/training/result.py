@@ -32,7 +32,7 @@ def build_result(
     """
     rows = [row for row in read_metrics(run.metrics) if row["step"] <= recorder.step]
     finished = status == "finished"
-    test_loss = recorder.test_loss if finished else None
+    test_loss = recorder.test.get("loss") if finished else None
     flops = flops_per_token(config)
     timing = speed(rows, recorder.device_since, config.budget.batch_tokens)
     in_nats = isinstance(config.data, TextDataConfig)
@@ -51,6 +51,7 @@ def build_result(
         "val_loss": _last(rows, "val_loss") if finished else None,
         "test_loss": test_loss,
         "perplexity": math.exp(test_loss) if in_nats and test_loss is not None else None,
+        **(_accuracies(rows, recorder.test) if finished else {}),
         **timing,
         "peak_memory_bytes": recorder.peak_memory,
         "flops_per_token": flops,
@@ -71,6 +72,13 @@ def identity(run: RunDirectory) -> dict[str, Any]:
         "versions": versions(),
         "git": git_state(),
     }
+
+
+def _accuracies(rows: list[dict[str, Any]], test: dict[str, float]) -> dict[str, Any]:
+    """Of models that have any: ``val_accuracy``, ``test_accuracy`` and so on, between 0 and 1."""
+    names = [name for name in test if name != "loss"]
+    validation = {f"val_{name}": _last(rows, f"val_{name}") for name in names}
+    return validation | {f"test_{name}": test[name] for name in names}
 
 
 def _last(rows: list[dict[str, Any]], key: str) -> float | None:

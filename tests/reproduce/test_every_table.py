@@ -47,10 +47,13 @@ def reproduce(name: str, rows: list[str], place: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(jobs, "execute", execute)
     monkeypatch.chdir(place)
     text = [*TEXT, f"data.path={place / 'text'}", f"data.cache_dir={place / 'cache'}"]
-    toy = name == "deepcrossattention/low_rank_toy"
+    table = load_table(name)
+    reads_text = "data=" not in " ".join([*table.overrides, *table.scales["desk"].overrides])
     few = [f"rows={','.join(rows)}"] if rows else []
     arguments = ["reproduce", name, "seeds=1", "rounds=0", "out=out", *few, *STEPS]
-    assert main([*arguments, *([] if toy else text)]) in (0, 3)  # the toy may diverge
+    # Norms know little of a batch's statistics after two steps: large ones would look diverged.
+    slow = [] if name.endswith("toy") else ["optim.lr=1e-4"]
+    assert main([*arguments, *(text if reads_text else slow)]) in (0, 3)  # the toy may diverge
     return json.loads((place / "out" / "table.json").read_text())
 
 

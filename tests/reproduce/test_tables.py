@@ -9,21 +9,26 @@ import torch
 from residual_lab import build_model, compose
 from residual_lab.config import Config
 from residual_lab.errors import LabError
+from residual_lab.reproduce.paper import paper_difference, printed
 from residual_lab.reproduce.printed import Printed
 from residual_lab.reproduce.table_file import SCALES, Row, TableFile, load_table, table_names
 from residual_lab.run_directory import config_hash
 from tests.reproduce.conftest import Compose
 
 TABLES = {
-    "laurel": ["c4_ablation", "controls", "history", "naive_scaling", "rank"],
+    "laurel": [
+        *("c4_ablation", "controls", "history", "naive_scaling", "rank", "rank_resnet"),
+        "resnet50",
+    ],
     "denseformer": [
         *("delayed", "dilation_batch128", "grid", "main", "pg19", "same_time"),
         *("sequence_512", "sparsity", "width"),
     ],
     "deepcrossattention": [
         *("ablation", "c4_scaling", "depth", "k", "low_rank_toy", "model_input"),
-        *("related_c4", "related_lm1b", "retrofit", "width"),
+        *("related_c4", "related_lm1b", "retrofit", "vit", "width"),
     ],
+    "gating": ["he2016"],
 }
 NAMES = [f"{paper}/{table}" for paper, tables in TABLES.items() for table in tables]
 
@@ -36,6 +41,8 @@ SMALL_BATCH = tuple(
     {"budget.tokens=819200": "budget.tokens=307200"}.get(o, o).replace("=1024", "=384")
     for o in DESK
 )
+
+IMAGES = ("laurel/resnet50", "laurel/rank_resnet", "deepcrossattention/vit", "gating/he2016")
 
 # Printed counts that no options give; the rows' notes say why.
 UNKNOWN_COUNTS = {
@@ -54,8 +61,20 @@ def rows(key: str = "") -> Iterator[tuple[TableFile, Row]]:
         yield from ((table, row) for row in table.rows if not key or key in row.paper)
 
 
-def test_the_tables_are_those_of_the_three_papers() -> None:
+def test_the_tables_are_those_of_the_papers() -> None:
     assert table_names() == sorted(NAMES)
+
+
+def test_printed_percentages_are_accuracies_between_0_and_1() -> None:
+    table = load_table("laurel/resnet50")
+    name, number = printed(table.row("LAuReL-RW"), table.metric) or ("", None)
+    assert (name, number and (number.value, number.error)) == (
+        "test_accuracy",
+        (pytest.approx(0.7510), pytest.approx(0.0010)),
+    )
+    gap = paper_difference(table, table.row("LAuReL-RW"))
+    assert gap is not None and gap.value == pytest.approx(0.0015)
+    assert gap.error == pytest.approx(0.0001 * (1**2 + 10**2) ** 0.5)
 
 
 def test_an_unknown_table_is_refused_with_the_nearest() -> None:
@@ -96,6 +115,7 @@ def test_rows_that_tables_share_are_the_same_runs(composed: Compose) -> None:
     special = {
         "denseformer/dilation_batch128": SMALL_BATCH,
         "deepcrossattention/low_rank_toy": (),
+        **dict.fromkeys(IMAGES, ()),
     }
     for name in NAMES:
         table = load_table(name)
@@ -118,12 +138,12 @@ def test_printed_parameter_counts(table: TableFile, row: Row, composed: Compose)
     with torch.device("meta"):
         model = build_model(composed(table.overrides_of(row, "paper")))
     count = sum(parameter.numel() for parameter in model.parameters())
-    printed = Printed.of(row.paper["params"])
+    number = Printed.of(row.paper["params"])
     if (table.name, row.name) in UNKNOWN_COUNTS:
-        assert printed.matches(count) is None and row.note is not None
+        assert number.matches(count) is None and row.note is not None
         return
-    digits = count / printed.last_digit
+    digits = count / number.last_digit
     if table.name.startswith(CUT_OFF) and row.name != "Hyper-Connections":  # see its note
         digits = int(digits)
-    assert round(digits) == round(printed.value / printed.last_digit)
-    assert printed.matches(count) is not None
+    assert round(digits) == round(number.value / number.last_digit)
+    assert number.matches(count) is not None
