@@ -106,7 +106,8 @@ class DepthSums:
         dtype = new[-1].dtype
         for source in self.schedule.rows[sums[0].step]:
             dtype = torch.promote_types(dtype, self.sources[source][0].dtype)
-        totals = [torch.empty_like(new[-1], dtype=working_dtype(dtype)) for _ in sums]
+        shape, device = new[-1].shape, new[-1].device  # contiguous: views are written through
+        totals = [torch.empty(shape, dtype=working_dtype(dtype), device=device) for _ in sums]
         for number, parts in enumerate(zip(*map(chunks, totals), strict=True)):
             for one, part in zip(sums, parts, strict=True):
                 self._write(one, number, part)
@@ -152,7 +153,9 @@ class _Gradients:
         ``alias`` is the gradient of the output that was x itself, if there was one.
         """
         if alias is None:
-            d_x = torch.zeros_like(x, dtype=working_dtype(x.dtype))
+            d_x = torch.zeros_like(
+                x, dtype=working_dtype(x.dtype), memory_format=torch.contiguous_format
+            )
         else:
             d_x = alias.to(working_dtype(x.dtype), copy=True, memory_format=torch.contiguous_format)
         z = None if w is None else project(x, w[self.schedule.span(source, self.shared)])

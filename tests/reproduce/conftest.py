@@ -67,6 +67,7 @@ def reproduce(runs: FakeRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     def call(*arguments: str) -> int:
         rounds = [] if any(a.startswith("rounds=") for a in arguments) else ["rounds=0"]
-        return main(["reproduce", "own/small.yaml", "out=out", *rounds, *arguments])
+        out = [] if "only=estimate" in arguments else ["out=out"]
+        return main(["reproduce", "own/small.yaml", *out, *rounds, *arguments])
 
     return call

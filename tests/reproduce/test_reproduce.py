@@ -230,6 +230,8 @@ def test_only_estimate_fills_in_what_can_be_counted(
     assert rows["RW"]["paper_params"] == 157.2e6 and rows["RW"]["params_match"] is None
     assert rows["Plain"]["total_bytes"] > 4 * 4 * 36_060_672  # weights, gradients, AdamW's two
     assert runs.executed == [] and [path.name for path in tmp_path.iterdir()] == ["own"]
+    assert reproduce("scale=paper", "only=estimate", "rows=Plain", "out=costs.md", *small) == 0
+    assert "36,060,672" in (tmp_path / "costs.md").read_text()
 
 
 def test_the_table_alone_is_on_standard_output(
@@ -292,8 +294,5 @@ def test_the_list_of_tables_says_how_large_they_are(capsys: pytest.CaptureFixtur
     assert main(["reproduce", "format=json"]) == 0
     rows = {row["table"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     assert rows["laurel/c4_ablation"]["rows"] == "7"
-    assert {name.partition("/")[0] for name in rows} == {
-        "laurel",
-        "denseformer",
-        "deepcrossattention",
-    }
+    papers = {name.partition("/")[0] for name in rows}
+    assert papers >= {"laurel", "denseformer", "deepcrossattention"}

@@ -95,6 +95,22 @@ def test_against_plain_sums(kind: str, chunk: int, monkeypatch: pytest.MonkeyPat
     assert torch.autograd.gradcheck(call, [small, *inputs[1:]])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stream_that_is_not_contiguous(kind: str) -> None:
+    """Sums and gradients are written through views, which such a stream's layout has none of."""
+    schedule = Schedule(ROWS, OUTPUTS)
+    b, w, relu = parameters(kind, schedule)
+    strange = torch.randn(WIDTH, 2, 4, dtype=torch.float64).permute(1, 2, 0).requires_grad_()
+    straight = strange.detach().contiguous().requires_grad_()
+    assert not strange.is_contiguous()
+    for own in (strange, straight):
+        run(schedule, b, w, relu, own).square().sum().backward()
+    torch.testing.assert_close(strange.grad, straight.grad)
+    torch.testing.assert_close(
+        run(schedule, b, w, relu, strange), reference(b, w, relu, straight), rtol=1e-12, atol=1e-12
+    )
+
+
 def test_the_derivative_of_relu_at_zero_is_a_half() -> None:
     """With torch's own, 0, weights w that start at zero could never leave it."""
     x = torch.randn(4, WIDTH, dtype=torch.float64)
