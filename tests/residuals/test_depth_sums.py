@@ -100,7 +100,7 @@ def test_a_stream_that_is_not_contiguous(kind: str) -> None:
     """Sums and gradients are written through views, which such a stream's layout has none of."""
     schedule = Schedule(ROWS, OUTPUTS)
     b, w, relu = parameters(kind, schedule)
-    strange = torch.randn(WIDTH, 2, 4, dtype=torch.float64).permute(1, 2, 0).requires_grad_()
+    strange = torch.randn(4, 2, WIDTH, dtype=torch.float64).transpose(0, 1).requires_grad_()
     straight = strange.detach().contiguous().requires_grad_()
     assert not strange.is_contiguous()
     for own in (strange, straight):
