@@ -1,8 +1,10 @@
-"""Write a file so that no reader ever sees half of it."""
+"""Write a file so that no reader ever sees half of it, and read JSON back."""
 
+import json
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from residual_lab.errors import LabError
 
@@ -30,3 +32,21 @@ def write_output(path: Path, content: str | bytes) -> None:
         write_atomically(path, content)
     except OSError as error:
         raise LabError(f"{path}: cannot be written ({error.strerror}); choose another") from error
+
+
+def write_json(path: Path, plain: Any) -> None:
+    """As :func:`write_output`, a line each entry."""
+    write_output(path, json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path, remedy: str) -> dict[str, Any] | None:
+    """What the file holds; None if there is none. Raises LabError, which ends in ``remedy``."""
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(plain, dict):
+            raise ValueError("it holds no section")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise LabError(f"{path}: cannot be read ({error}); {remedy}") from None
+    return plain

@@ -34,7 +34,6 @@ def run_jobs(
     jobs: Sequence[Sequence[str]],
     folder: Path,
     launcher: Sequence[str] = (),
-    config_dir: str | None = None,
 ) -> int:
     """Run ``jobs``, each the overrides of one run, through Hydra's launcher; return the status.
 
@@ -44,7 +43,7 @@ def run_jobs(
     """
     common = frozenset(jobs[0]).intersection(*jobs) if len(jobs) > 1 else frozenset[str]()
     task = partial(run_job, common=common, shown=False)
-    with started_hydra(config_dir) as hydra:
+    with started_hydra() as hydra:
         launch = _launcher(hydra, task, folder, launcher).launch
         status, _ = supervised(folder, partial(launch, [list(job) for job in jobs], 0), sys.stderr)
     return status

@@ -59,11 +59,7 @@ class Arguments:
     def whole_number(self, key: str, default: int | None, least: int = 1) -> int | None:
         """The option ``key``, at least ``least``. Raises LabError for what is no such number."""
         text = self.options.get(key)
-        if text is None:
-            return default
-        if not text.isdecimal() or int(text) < least:
-            raise LabError(f"{key}={text}: must be a whole number ≥ {least}")
-        return int(text)
+        return default if text is None else whole_number(key, text, least)
 
     def configurations(self, batch: int | None = None) -> dict[str, Config]:
         """Every combination of the values given, by what tells it from the others.
@@ -88,6 +84,13 @@ class Arguments:
         if problems:
             raise ConfigError(*dict.fromkeys(problems))
         return found
+
+
+def whole_number(key: str, text: str, least: int) -> int:
+    """The number that ``KEY=text`` gives. Raises LabError for what is none, or below ``least``."""
+    if not text.isdecimal() or int(text) < least:
+        raise LabError(f"{key}={text}: must be a whole number ≥ {least}")
+    return int(text)
 
 
 def _product(parsed: Sequence["Override"]) -> list[list[str]]:

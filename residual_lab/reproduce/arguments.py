@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from residual_lab.config.composition import compose, conf_directory
+from residual_lab.costs.arguments import whole_number
 from residual_lab.errors import LabError, suggestion
 from residual_lab.reproduce.plan import Choices, rows_of
 from residual_lab.reproduce.table_file import RESERVED, SCALES, TableFile, load_table
@@ -53,6 +55,8 @@ def sort_arguments(name: str, arguments: Sequence[str]) -> Asked:
             raise LabError(
                 f"{argument}: the command gives {key} to each run; for seeds: seeds=0,1,2"
             )
+        elif (near := suggestion(key, OPTIONS)) and not (conf_directory() / key).is_dir():
+            raise LabError(f"{argument}: no such option{near}")
         else:
             overrides.append(argument)
     table = load_table(name)
@@ -66,11 +70,13 @@ def sort_arguments(name: str, arguments: Sequence[str]) -> Asked:
     )
     rows_of(table, choices)
     format_for(options.get("format"), None)
-    jobs = _whole("jobs", options.get("jobs", "1"), 1)
+    jobs = whole_number("jobs", options.get("jobs", "1"), 1)
     if jobs > 1:
         if any(text.startswith("hydra/launcher") for text in launcher):
             raise LabError(f"jobs={jobs}: hydra/launcher says how many run; give one of the two")
         launcher += ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={jobs}"]
+    if launcher:
+        compose(launcher)  # says which launchers there are, or what to install
     only, match = options.get("only"), options.get("match")
     if only == "estimate" and "tune" in options:
         raise LabError(
@@ -83,7 +89,7 @@ def sort_arguments(name: str, arguments: Sequence[str]) -> Asked:
         launcher=tuple(launcher),
         only=None if only is None else _one_of("only", only, ONLY),
         match=None if match is None else _one_of("match", match, MATCH),
-        rounds=_whole("rounds", options.get("rounds", str(ROUNDS)), 0),
+        rounds=whole_number("rounds", options.get("rounds", str(ROUNDS)), 0),
         format=options.get("format"),
         out=Path(options.get("out", folder)),
         out_given=options.get("out"),
@@ -116,18 +122,14 @@ def _one_of(key: str, value: str, choices: tuple[str, ...]) -> str:
     return value
 
 
-def _whole(key: str, text: str, least: int) -> int:
-    if not text.isdecimal() or int(text) < least:
-        raise LabError(f"{key}={text}: must be a whole number ≥ {least}")
-    return int(text)
-
-
 def _seeds(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     if "," in text:
-        return tuple(dict.fromkeys(_whole("seeds", part, 0) for part in text.split(",") if part))
-    return tuple(range(_whole("seeds", text, 1)))
+        return tuple(
+            dict.fromkeys(whole_number("seeds", part, 0) for part in text.split(",") if part)
+        )
+    return tuple(range(whole_number("seeds", text, 1)))
 
 
 def _factors(options: Mapping[str, str]) -> tuple[float, ...]:

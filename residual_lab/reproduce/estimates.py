@@ -20,10 +20,11 @@ def estimates(asked: Asked) -> Table:
     if asked.match is not None:
         choices, solved = matched(asked)
     rows = rows_of(table, choices)
+    composed = compose_rows(table, rows, choices)
     lines = []
     batches: dict[str, None] = {}
     for row in rows:
-        config, _ = compose_rows(table, [row], choices)[row.name]
+        config, _ = composed[row.name]
         found = estimate(config)
         batches[f"{found.batch} × {config.data.sequence_length}, {found.precision}"] = None
         printed = Printed.of(row.paper["params"]) if "params" in row.paper else None

@@ -1,15 +1,12 @@
 """The depth of a deeper baseline that costs what a variant costs: a fair rival."""
 
-import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 from residual_lab.config.schema import Config
 from residual_lab.errors import LabError
-from residual_lab.files import write_atomically
+from residual_lab.files import read_json, write_json
 from residual_lab.reproduce.arguments import Asked
 from residual_lab.reproduce.plan import Choices, compose_rows, rows_of
 from residual_lab.reproduce.timing import timing
@@ -60,25 +57,19 @@ def _kept_or_solved(
     """A table that is run again has the same depth, although step times differ."""
     file = asked.out / "matched.json"
     question = {n: config_hash(c) for n, c in {**others, "": base}.items()} | {"key": key}
-    kept = _read(file)
-    if kept.get("question") != question:
+    kept = read_json(file, "remove it to solve it again")
+    if kept is None or kept.get("question") != question:
         cost = _step_time(base, others, asked) if key == "step_time" else _counted(key)
-        kept = {"question": question, **asdict(_solve(base, others, cost, key))}
+        depth, note = _solve(base, others, cost, key)
+        kept = {"question": question, "depth": depth, "note": note}
         if asked.only is None:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(file, json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+            write_json(file, kept)
     return int(kept["depth"]), str(kept["note"])
-
-
-@dataclass(frozen=True)
-class _Solution:
-    depth: int
-    note: str
 
 
 def _solve(
     base: Config, others: Mapping[str, Config], cost: Callable[[Config], float], key: str
-) -> _Solution:
+) -> tuple[int, str]:
     """Plain's cost is a line in its depth: through the baseline's and twice that."""
     costs = {name: cost(config) for name, config in others.items()}
     dearest = max(costs, key=lambda name: costs[name])
@@ -92,7 +83,7 @@ def _solve(
         f"Deeper baseline: {depth} layers, the least with at least the {key} of {dearest}: "
         f"{reached / own:.4f} of the baseline's, that row {costs[dearest] / own:.4f}."
     )
-    return _Solution(depth, note)
+    return depth, note
 
 
 def _counted(key: str) -> Callable[[Config], float]:
@@ -129,13 +120,3 @@ def _depth(config: Config) -> int:
 
 def _with_layers(config: Config, layers: int) -> Config:
     return config.model_copy(update={"model": config.model.model_copy(update={"layers": layers})})
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        plain: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return plain
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise LabError(f"{file}: cannot be read ({error}); remove it to solve it again") from None

@@ -113,7 +113,7 @@ def compose_rows(
 ) -> dict[str, tuple[Config, tuple[str, ...]]]:
     """The configuration of each row, seed 0, with its overrides."""
     found: dict[str, tuple[Config, tuple[str, ...]]] = {}
-    problems: list[str] = []
+    problems: dict[str, str] = {}  # with the first row that has it: most come from the command
     with started_hydra() as hydra:
         for row in rows:
             overrides = [*table.overrides_of(row, choices.scale), *choices.overrides]
@@ -122,11 +122,12 @@ def compose_rows(
             try:
                 config = compose_with(hydra, overrides)
             except ConfigError as error:
-                problems += [f"{table.name}, row {row.name}: {line}" for line in error.problems]
+                for line in error.problems:
+                    problems.setdefault(line, row.name)
             else:
                 found[row.name] = (config, tuple(overrides))
     if problems:
-        raise ConfigError(*dict.fromkeys(problems))
+        raise ConfigError(*(f"{table.name}, row {r}: {line}" for line, r in problems.items()))
     return found
 
 

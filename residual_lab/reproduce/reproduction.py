@@ -1,10 +1,11 @@
 """A table from end to end: run what is missing, measure, and write what came out."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from residual_lab.config.schema import Config
 from residual_lab.errors import LabError
 from residual_lab.files import write_output
 from residual_lab.reproduce.arguments import Asked
@@ -28,8 +29,8 @@ def reproduce(asked: Asked) -> tuple[int, Table]:
     """Return the exit status of the runs and the table of those that came to an end.
 
     Files in ``asked.out``: the table in every format, report.md, pictures/, the step times of
-    all rows, and runs/ with the small files of every run. They are written before the step
-    times are measured, and once more with them.
+    all rows, and runs/ with the small files of every run. They are written before step times are
+    measured, and once more with them.
     Raises LabError where no run came to an end, and where another process has this table.
     """
     solved: tuple[str, ...] = ()
@@ -47,10 +48,13 @@ def reproduce(asked: Asked) -> tuple[int, Table]:
         found = results(asked, planned, kept)
         if not any(row.group.runs for row in found.rows):
             raise LabError(f"{asked.table.name}: no run has come to an end: there is no table yet")
-        table = _written(asked, planned, found, _times(asked, found, 0), solved)
+        configs, file = _configs(asked, found), asked.out / "step_times.json"
+        times = timing(configs, file, 0)
+        table = _written(asked, planned, found, times, solved)
         if measures and stopped <= 128:
-            times, trouble = _measured(asked, found)
-            table = _written(asked, planned, found, times, (*solved, *trouble))
+            measured, trouble = _measured(configs, file, asked.rounds)
+            if trouble or measured != times:
+                table = _written(asked, planned, found, measured, (*solved, *trouble))
         return exit_status(planned, kept, stopped), table
 
 
@@ -61,10 +65,12 @@ def _folder(planned: Sequence[Planned], group: str) -> Path:
     return Path(planned[0].config.run.dir) / "sweeps" / f"{group.replace('/', '-')}-{identity}"
 
 
-def _measured(asked: Asked, found: Results) -> tuple[Timing | None, tuple[str, ...]]:
+def _measured(
+    configs: Mapping[str, Config], file: Path, rounds: int
+) -> tuple[Timing | None, tuple[str, ...]]:
     """The step times, or why there are none: the device may be elsewhere, or too small for all."""
     try:
-        return _times(asked, found, asked.rounds), ()
+        return timing(configs, file, rounds), ()
     except (LabError, RuntimeError) as error:  # out of memory is a RuntimeError
         reason = " ".join(str(error).split())[:200]
         return None, (
@@ -73,15 +79,12 @@ def _measured(asked: Asked, found: Results) -> tuple[Timing | None, tuple[str, .
         )
 
 
-def _times(asked: Asked, found: Results, rounds: int) -> Timing | None:
-    """Those of the rows that finished: of another, one cannot know that it runs at all."""
+def _configs(asked: Asked, found: Results) -> dict[str, Config]:
+    """Of the rows that finished: of another, one cannot know that it runs at all."""
     pairs = zip(found.of_file, found.rows, strict=True)
     rows = [row for row, ours in pairs if ours.group.finished]
-    if not rows:
-        return None
     composed = compose_rows(asked.table, rows, asked.choices)
-    configs = {name: config for name, (config, _) in composed.items()}
-    return timing(configs, asked.out / "step_times.json", rounds)
+    return {name: config for name, (config, _) in composed.items()}
 
 
 def _written(

@@ -1,17 +1,15 @@
 """Step times of a table's rows, measured together, interleaved in one process."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from residual_lab.config.schema import Config, StartConfig
 from residual_lab.costs.arguments import sequences_per_device
 from residual_lab.costs.timing import Ratio, ratio
 from residual_lab.errors import LabError
-from residual_lab.files import write_atomically
+from residual_lab.files import read_json, write_json
 from residual_lab.run_directory import config_hash
 
 
@@ -38,12 +36,14 @@ class Timing:
 def timing(configs: Mapping[str, Config], file: Path, rounds: int) -> Timing | None:
     """The times in ``file`` if they are of these rows, otherwise measured anew and kept there.
 
-    ``rounds`` 0: only what is there. Raises LabError for a file that cannot be read, and where
+    None of no rows. ``rounds`` 0: only what is there. Raises LabError for a file that cannot be read, and where
     the rows' device is not here.
     """
+    if not configs:
+        return None
     same = {name: _what_is_timed(config) for name, config in configs.items()}
     hashes = {name: config_hash(config) for name, config in same.items()}
-    found = read_timing(file)
+    found = _kept(file)
     if found is not None and hashes.items() <= found.hashes.items() and found.rounds >= rounds:
         return found
     if not rounds:
@@ -57,8 +57,7 @@ def timing(configs: Mapping[str, Config], file: Path, rounds: int) -> Timing | N
         device, measured = _measured(distinct, batch, rounds)
         seconds |= {name: measured[hashes[name]] for name in names}
     found = Timing(device, batches, rounds, hashes, seconds)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, json.dumps(asdict(found), indent=1, ensure_ascii=False) + "\n")
+    write_json(file, asdict(found))
     return found
 
 
@@ -72,14 +71,13 @@ def _measured(
     return found.device, {n: m.seconds["training"] for n, m in found.measurements.items()}
 
 
-def read_timing(file: Path) -> Timing | None:
+def _kept(file: Path) -> Timing | None:
+    remedy = "remove it to measure again"
+    plain = read_json(file, remedy)
     try:
-        plain: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return Timing(**plain)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError) as error:
-        raise LabError(f"{file}: cannot be read ({error}); remove it to measure again") from None
+        return None if plain is None else Timing(**plain)
+    except TypeError as error:
+        raise LabError(f"{file}: cannot be read ({error}); {remedy}") from None
 
 
 def _what_is_timed(config: Config) -> Config:

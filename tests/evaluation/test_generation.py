@@ -13,6 +13,7 @@ from residual_lab.data import prepare
 from residual_lab.evaluation.generation import _choose, generate
 from residual_lab.models import Decoder
 from residual_lab.run_directory import RunDirectory
+from tests.evaluation.conftest import Refused
 from tests.training.conftest import Lab
 
 CONNECTIONS = ["plain", "denseformer", "dca", "hyper_connections", "value_residual"]
@@ -165,18 +166,8 @@ def test_sliding_is_said(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
         (["{run}", "{new}"], "2 runs; name one"),
     ],
 )
-def test_refusals(
-    arguments: list[str],
-    line: str,
-    lab: Lab,
-    straight: RunDirectory,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    paths = {"run": straight.path, "new": lab.run().path}
-    assert main(["generate", *(a.format(**paths) for a in arguments)]) == 2
-    captured = capsys.readouterr()
-    assert line in captured.err and captured.err.count("\n") == 1
-    assert captured.out == ""
+def test_refusals(arguments: list[str], line: str, refused: Refused) -> None:
+    assert line in refused("generate", arguments)
 
 
 def test_weights_that_are_gone(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from residual_lab.data import prepare
 from residual_lab.evaluation.losses import losses, on_data
 from residual_lab.evaluation.trained import Trained
 from residual_lab.run_directory import RunDirectory
+from tests.evaluation.conftest import Refused
 from tests.training.conftest import Lab
 
 TOY = ("model=low_rank_linear", "data=linear_map", "optim=sgd", "residual=grn_v1", "hardware=cpu")
@@ -126,18 +127,8 @@ def test_a_toy_has_losses_and_no_text(
         (["{run}", "out=x.doc"], "out=x.doc: no known ending"),
     ],
 )
-def test_refusals(
-    arguments: list[str],
-    line: str,
-    lab: Lab,
-    straight: RunDirectory,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    paths = {"run": straight.path, "new": lab.run().path}
-    assert main(["eval", *(a.format(**paths) for a in arguments)]) == 2
-    captured = capsys.readouterr()
-    assert line in captured.err and captured.err.count("\n") == 1
-    assert captured.out == ""
+def test_refusals(arguments: list[str], line: str, refused: Refused) -> None:
+    assert line in refused("eval", arguments)
 
 
 def test_what_cannot_be_evaluated_is_left_out(

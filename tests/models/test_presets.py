@@ -4,12 +4,7 @@ import pytest
 import torch
 
 from residual_lab import build_model, compose
-
-
-def count(*overrides: str) -> int:
-    with torch.device("meta"):
-        model = build_model(compose(overrides))
-    return sum(parameter.numel() for parameter in model.parameters())
+from tests.models.conftest import count
 
 
 @pytest.mark.parametrize(

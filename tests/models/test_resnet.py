@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from residual_lab import build_model, compose
 from residual_lab.models import ResNet
+from tests.models.conftest import count
 from tests.models.plain_resnet import PlainResNet50, in_torchvision_names
 
 DESK = ("model=resnet_desk", "data=digits", "optim=resnet", "hardware=cpu")
@@ -15,12 +16,6 @@ def desk(*overrides: str) -> ResNet:
     model = build_model(compose([*DESK, *overrides]))
     assert isinstance(model, ResNet)
     return model
-
-
-def count(*overrides: str) -> int:
-    with torch.device("meta"):
-        model = build_model(compose(overrides))
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 @pytest.mark.parametrize(

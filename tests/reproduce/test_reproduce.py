@@ -188,6 +188,7 @@ def test_rows_brings_what_they_are_compared_with_and_start_from(
     ("arguments", "said"),
     [
         (["rows=Deepr"], "rows=Deepr: no such row of own/small; did you mean Deeper?"),
+        (["scael=desk"], "scael=desk: no such option; did you mean scale?"),
         (["scale=desc"], "scale=desc: must be one of paper, gpu, desk; did you mean desk?"),
         (["seeds=none"], "seeds=none: must be a whole number ≥ 1"),
         (["grid=1,2"], "grid=1,2: the multiples of tune=lr; give that too"),
@@ -201,7 +202,7 @@ def test_rows_brings_what_they_are_compared_with_and_start_from(
         (["tune=lr", "grid=nan"], "grid=nan: must be multiples"),
         (["only=estimate", "tune=lr"], "tune=lr: no cost depends on it"),
         (["only=table"], "own/small: no run has come to an end: there is no table yet"),
-        (["hydra/launcher=jobli"], "jobli"),
+        (["hydra/launcher=jobli"], "hydra/launcher=jobli: no such choice; did you mean joblib?"),
     ],
 )
 def test_what_is_refused_is_one_line_before_any_work(
@@ -213,7 +214,8 @@ def test_what_is_refused_is_one_line_before_any_work(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert reproduce(*arguments) == 2
-    assert said in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
     assert runs.executed == []
     assert [path.name for path in tmp_path.iterdir()] == ["own"]
 

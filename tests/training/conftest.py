@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ import torch
 from residual_lab import compose
 from residual_lab.run_directory import RunDirectory
 from residual_lab.training.execution import execute
+from residual_lab.training.recorder import Recorder
 from residual_lab.training.stopping import StopSignals
 
 WORDS = ["a", "and", "cat", "dog", "fish", "hen", "mat", "on", "ran", "sat", "sun", "the"]
@@ -67,6 +69,20 @@ class Lab:
 
     def execute(self, run: RunDirectory, devices: int | None = None) -> int:
         return execute(run, devices=devices, first=True, signals=StopSignals(), console=None)
+
+    def cut_off(self, run: RunDirectory, step: int) -> None:
+        """Execute until the end of ``step``, where the power goes."""
+        original = Recorder.on_train_batch_end
+
+        def fall_over(recorder: Recorder, *arguments: Any) -> None:
+            original(recorder, *arguments)
+            if recorder.step == step:
+                raise KeyError("power cut")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Recorder, "on_train_batch_end", fall_over)
+            with pytest.raises(KeyError):
+                self.execute(run)
 
     def trained(self, *overrides: str) -> RunDirectory:
         run = self.run(*overrides)
