@@ -36,8 +36,8 @@ class Timing:
 def timing(configs: Mapping[str, Config], file: Path, rounds: int) -> Timing | None:
     """The times in ``file`` if they are of these rows, otherwise measured anew and kept there.
 
-    None of no rows. ``rounds`` 0: only what is there. Raises LabError for a file that cannot be read, and where
-    the rows' device is not here.
+    None of no rows. ``rounds`` 0: only what is there. Raises LabError for a file that cannot be
+    read, and where the rows' device is not here.
     """
     if not configs:
         return None
