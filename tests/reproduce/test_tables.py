@@ -1,5 +1,6 @@
 """The papers' tables: each row of each composes at each scale and has the printed count."""
 
+import re
 from collections.abc import Iterator
 from itertools import combinations
 
@@ -75,6 +76,17 @@ def test_printed_percentages_are_accuracies_between_0_and_1() -> None:
     gap = paper_difference(table, table.row("LAuReL-RW"))
     assert gap is not None and gap.value == pytest.approx(0.0015)
     assert gap.error == pytest.approx(0.0001 * (1**2 + 10**2) ** 0.5)
+
+
+@pytest.mark.parametrize("name", table_names())
+def test_a_papers_batch_is_on_as_many_devices_as_it_had(name: str, composed: Compose) -> None:
+    """Otherwise the memory of a device is counted for the whole batch."""
+    table = load_table(name)
+    stated = re.match(r"\d+(?= (?:TPU|A100))", table.scales["paper"].on)
+    hardware = composed(table.overrides_of(table.rows[0], "paper")).hardware
+    if stated is not None:
+        assert hardware.devices != "auto"
+        assert hardware.devices * hardware.nodes == int(stated[0])
 
 
 def test_an_unknown_table_is_refused_with_the_nearest() -> None:
