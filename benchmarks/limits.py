@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from residual_lab.costs.arguments import Arguments
 from residual_lab.costs.bench import Bench, bench
 from residual_lab.costs.bench_table import bench_table
+from residual_lab.costs.timing import Ratio
 from residual_lab.tables import render
 
 OPTIONS = ("batch", "rounds", "clock", "format", "out")
@@ -37,10 +38,12 @@ def against_limits(
 def _judge(found: Bench, name: str, limit: float) -> int:
     result = found.ratio(name, "training")
     assert result is not None
-    exceeded = result.low > limit
-    verdict = "exceeded" if exceeded else "met" if result.high <= limit else "not decided"
-    print(
-        f"{name}: {result.median:.3f} [{result.low:.3f}, {result.high:.3f}], "
-        f"limit {limit:.2f} {verdict}, bound {found.bound(name):.3f}"
-    )
-    return int(exceeded)
+    print(f"{verdict(name, result, limit)}, bound {found.bound(name):.3f}")
+    return int(result.low > limit)
+
+
+def verdict(name: str, result: Ratio, limit: float) -> str:
+    """Say where the interval of a ratio lies."""
+    said = "exceeded" if result.low > limit else "met" if result.high <= limit else "not decided"
+    interval = f"{result.median:.3f} [{result.low:.3f}, {result.high:.3f}]"
+    return f"{name}: {interval}, limit {limit:.2f} {said}"

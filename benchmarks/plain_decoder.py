@@ -8,23 +8,19 @@ never holds all logits) and must be no slower.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.reference import against_references
 from residual_lab.cli import in_one_line
 from residual_lab.config.models import DecoderConfig
-from residual_lab.config.schema import Config
-from residual_lab.costs.arguments import Arguments
-from residual_lab.costs.bench import CLOCKS, Subject
-from residual_lab.costs.bound import Rates, probes, work_of_step
-from residual_lab.costs.step import TrainingStep
-from residual_lab.costs.timing import interleaved, ratio
-from residual_lab.measure.environment import describe_devices
-from residual_lab.training.hardware import resolve_hardware, set_threads
-from residual_lab.training.optimizer import build_optimizer
+from residual_lab.costs.bench import Subject
 
 SHAPE = (
     "model=nanodo_157m",
@@ -90,46 +86,15 @@ def with_weights_of(subject: Subject) -> Reference:
     return reference
 
 
-def training_steps(config: Config, batch: int) -> dict[str, Callable[[], object]]:
-    """The training step of each. Raises SystemExit where their losses differ."""
-    subject = Subject(config, batch, torch.device("cpu"))
-    reference = with_weights_of(subject)
-    inputs, targets = subject.batch[:, :-1], subject.batch[:, 1:]
-    losses = [model.loss(inputs, targets).item() for model in (subject.model, reference)]
-    if abs(losses[0] - losses[1]) > 1e-4 * losses[1]:
-        raise SystemExit(f"not the same model: losses {losses[0]} and {losses[1]}")
-    step = TrainingStep(
-        reference,  # type: ignore[arg-type]
-        build_optimizer(reference, config.optim, fused=True),
-        precision=config.hardware.precision,
-        clip_norm=config.optim.clip_norm,
+def main(arguments: Sequence[str]) -> int:
+    return against_references(
+        lambda subject: {"reference": with_weights_of(subject)},
+        {"ours": "plain"},
+        {("ours", "reference"): 1.0},
+        [*SHAPE, *arguments],
+        batch=4,
+        rounds=30,
     )
-    return {"reference": lambda: step(subject.batch), "ours": subject.work()["training"]}
-
-
-def main(arguments: list[str]) -> int:
-    asked = Arguments.of([*SHAPE, *arguments], ("batch", "rounds", "clock"))
-    batch, rounds = asked.whole_number("batch", 4), asked.whole_number("rounds", 30)
-    assert batch is not None and rounds is not None
-    (config,) = (resolve_hardware(c) for c in asked.configurations(batch).values())
-    set_threads(config.hardware)
-    clock = CLOCKS[asked.options.get("clock", "wall")]
-    beside, done = probes(config, batch, torch.device("cpu"))
-    found = interleaved({**training_steps(config, batch), **beside}, rounds, now=clock)
-    times = {name: sorted(seconds)[rounds // 2] for name, seconds in found.items()}
-    result = ratio(found["ours"], found["reference"])
-    work = work_of_step(config, batch)
-    rates = Rates(done.flops / times["products"], done.bytes / times["additions"])
-    print(f"{describe_devices(torch.device('cpu'), 1)}; {batch} sequences; {rounds} rounds")
-    print(f"reference  {times['reference'] * 1e3:9.1f} ms")
-    print(f"ours       {times['ours'] * 1e3:9.1f} ms")
-    print(f"ratio      {result.median:9.3f}  [{result.low:.3f}, {result.high:.3f}]")
-    print(
-        f"bound      {rates.seconds(work) * 1e3:9.1f} ms: {work.flops / 1e9:.1f} GFLOP at "
-        f"{rates.flops_per_s / 1e9:.1f} GFLOP/s and {work.bytes / 1e9:.2f} GB at "
-        f"{rates.bytes_per_s / 1e9:.1f} GB/s"
-    )
-    return 0
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional as F
 
 from residual_lab.config.models import ResNetConfig
@@ -56,16 +57,17 @@ class Block(nn.Module):
         v: Tensor | None = None,
         *,
         edit_values: EditValues | None = None,
+        gain: Tensor | None = None,
     ) -> Tensor:
         """Read ``q``, by default ``x``; there are no keys or values."""
         x_BCHW = (x_BHWC if q is None else q).permute(0, 3, 1, 2)
-        return channels_last(self.convolve(self.activate(x_BCHW)))
+        return channels_last(self.convolve(self.activate(x_BCHW), gain))
 
     def activate(self, x_BCHW: Tensor) -> Tensor:
         """Return what the first convolution reads."""
         return F.relu_(self.norms[0](x_BCHW)) if self.norm_first else x_BCHW
 
-    def convolve(self, x_BCHW: Tensor) -> Tensor:
+    def convolve(self, x_BCHW: Tensor, gain: Tensor | None = None) -> Tensor:
         if self.norm_first:
             x_BCHW = self.convolutions[0](x_BCHW)
             for convolve, norm in zip(self.convolutions[1:], self.norms[1:], strict=True):
@@ -73,8 +75,7 @@ class Block(nn.Module):
             return x_BCHW
         for convolve, norm in zip(self.convolutions[:-1], self.norms[:-1], strict=True):
             x_BCHW = F.relu_(norm(convolve(x_BCHW)))
-        increment: Tensor = self.norms[-1](self.convolutions[-1](x_BCHW))
-        return increment
+        return scaled_norm(self.norms[-1], self.convolutions[-1](x_BCHW), gain)
 
 
 class Transition(nn.Module):
@@ -169,7 +170,7 @@ class ResNet(Classifier):
         """Take a connection for each stage, and give it what stands after an addition."""
         if self.config.relu == "after_addition":
             for connection in connections:
-                connection.relu_after_sum = True
+                connection.relu_after_sum = connection.layers_take_gain = True
         self.connection = Connections(connections)
 
     @property
@@ -223,6 +224,14 @@ class ResNet(Classifier):
 def channels_last(x_BCHW: Tensor) -> Tensor:
     """Return (B, H, W, C), contiguous as connections expect a stream: a view where it can be."""
     return x_BCHW.permute(0, 2, 3, 1).contiguous()
+
+
+def scaled_norm(norm: nn.Module, x_BCHW: Tensor, gain: Tensor | None) -> Tensor:
+    """Return ``gain`` times what the norm makes of x: it has a scale and a shift of its own."""
+    if gain is None:
+        return cast(Tensor, norm(x_BCHW))
+    scaled = {name: weight * gain for name, weight in norm.named_parameters()}
+    return cast(Tensor, functional_call(norm, scaled, (x_BCHW,)))
 
 
 def convolution(width: int, out: int, kernel: int, stride: int) -> nn.Conv2d:

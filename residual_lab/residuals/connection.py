@@ -1,7 +1,7 @@
 """What a residual connection is: it alone decides how increments are carried through depth."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -53,6 +53,10 @@ class Connection(nn.Module):
     relu_after_sum: bool = False
     """Set by a model: a ReLU stands after each addition, as in the first ResNets."""
 
+    layers_take_gain: bool = False
+    """Set by a model: ``layer(x, gain=α)`` returns α·f without a pass over f, as its last operation
+    is a norm with a scale and a shift. α is of shape (1,) or (D,)."""
+
     initial_gains: Mapping[str, float] = {}
     """Factors on the model's own initial weights where the method prescribes others: of every
     attention's ``values``, every MLP's ``mlp_inputs`` and the ``outputs`` of both."""
@@ -72,6 +76,14 @@ class Connection(nn.Module):
     def after_sum(self, x: Tensor) -> Tensor:
         """What a sum becomes before it is handed on; a ReLU is done in place."""
         return F.relu_(x) if self.relu_after_sum else x
+
+    def scaled_increment(
+        self, layer: Layer, x: Tensor, alpha: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return ``layer(x)`` and the weight that it lacks: None where the layer took α in."""
+        if alpha is not None and self.layers_take_gain:
+            return cast(Callable[..., Tensor], layer)(x, gain=alpha), None
+        return layer(x), alpha
 
     def weights_over_depth(self) -> Mapping[str, Tensor]:
         """Return the method's own weights as they act now, for pictures of a trained model.

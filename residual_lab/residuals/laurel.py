@@ -160,8 +160,9 @@ class Laurel(Connection):
                     low_rank = self._low_rank(parts, gammas, up)
                 lags = list(history)  # x, x₋₁, …, the newest first
                 terms = self._terms(x, lags, gammas, beta, low_rank, scale)
+                f, alpha = self.scaled_increment(layer, x, alpha)
                 x = carry(
-                    layer(x),
+                    f,
                     alpha,
                     *terms,
                     alpha_is_positive=self.alpha_is_positive,

@@ -94,7 +94,10 @@ class _Carry(torch.autograd.Function):
     ) -> Tensor:
         count = len(sources_and_coefficients) // 2
         sources, coefficients = sources_and_coefficients[:count], sources_and_coefficients[count:]
-        total = _plus(_times(sources[0], coefficients[0]), increment, alpha)
+        if alpha is None and increment.dtype == sources[0].dtype:
+            total = _plus(increment, sources[0], coefficients[0])
+        else:
+            total = _plus(_times(sources[0], coefficients[0]), increment, alpha)
         for source, coefficient in zip(sources[1:], coefficients[1:], strict=True):
             total = _plus(total, source, coefficient, in_place=True)
         if z is not None and up is not None:

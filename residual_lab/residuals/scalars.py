@@ -36,9 +36,8 @@ class ResidualGates(Connection):
 
     def forward(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
         for layer, gate in zip(layers, torch.relu(self.k).unbind(0), strict=True):
-            x = carry(
-                layer(x), gate, [x], [None], alpha_is_positive=False, relu=self.relu_after_sum
-            )
+            f, weight = self.scaled_increment(layer, x, gate)
+            x = carry(f, weight, [x], [None], alpha_is_positive=False, relu=self.relu_after_sum)
         return x
 
     def weights_over_depth(self) -> Mapping[str, Tensor]:
@@ -115,9 +114,8 @@ class LayerScale(Connection):
 
     def forward(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
         for layer, scale in zip(layers, self.scale.unbind(0), strict=True):
-            x = carry(
-                layer(x), scale, [x], [None], alpha_is_positive=False, relu=self.relu_after_sum
-            )
+            f, weight = self.scaled_increment(layer, x, scale)
+            x = carry(f, weight, [x], [None], alpha_is_positive=False, relu=self.relu_after_sum)
         return x
 
     def weights_over_depth(self) -> Mapping[str, Tensor]:

@@ -3,9 +3,11 @@
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from residual_lab import build_model, compose
 from residual_lab.models import ResNet
+from residual_lab.models.recompute import reentrant
 from tests.models.conftest import count
 from tests.models.plain_resnet import PlainResNet50, in_torchvision_names
 
@@ -134,6 +136,35 @@ def test_recomputing_changes_neither_gradients_nor_running_statistics() -> None:
     for (name, one), other in zip(models[0].named_buffers(), models[1].buffers(), strict=True):
         if "num_batches" not in name:
             torch.testing.assert_close(one, other, msg=name)
+
+
+@pytest.mark.parametrize("width", [1, 64])
+def test_a_gain_is_a_factor_on_the_increment(width: int) -> None:
+    """Also in what becomes of gradients and running statistics, which see no gain."""
+    blocks = [desk().double().units[-1] for _ in range(2)]
+    nn.init.uniform_(blocks[0].norms[-1].bias)
+    blocks[1].load_state_dict(blocks[0].state_dict())
+    width = min(width, blocks[0].norms[-1].num_features)
+    gains = [torch.linspace(0.5, 2, width).double().requires_grad_() for _ in blocks]
+    x_BHWC = torch.randn(2, 4, 4, blocks[0].convolutions[0].in_channels).double()
+    made = [blocks[0](x_BHWC, gain=gains[0]), blocks[1](x_BHWC) * gains[1]]
+    for y in made:
+        y.square().sum().backward()
+    torch.testing.assert_close(*made)
+    torch.testing.assert_close(gains[0].grad, gains[1].grad)
+    for (name, one), other in zip(
+        blocks[0].named_parameters(), blocks[1].parameters(), strict=True
+    ):
+        torch.testing.assert_close(one.grad, other.grad, msg=name)
+    for one, other in zip(blocks[0].buffers(), blocks[1].buffers(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_recomputed_option_gets_its_gradient_where_only_inputs_do() -> None:
+    gain = torch.tensor([2.0], requires_grad=True)
+    y = reentrant(checkpoint, lambda x, *, gain: (gain * x).sin(), [torch.ones(3)], {"gain": gain})
+    y.sum().backward()
+    torch.testing.assert_close(gain.grad, 3 * torch.tensor([2.0]).cos())
 
 
 def test_accuracy_is_counted_as_by_hand() -> None:
