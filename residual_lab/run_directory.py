@@ -99,6 +99,8 @@ class RunDirectory:
         name; a name without a hash is not asked.
         """
         path = Path(path).absolute()
+        if not path.is_dir():
+            raise LabError(f"{path}: no such folder; name a run directory")
         try:
             plain = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
             run = cls(path, Config.model_validate(plain))

@@ -13,8 +13,9 @@ from residual_lab.config.schema import Config
 from residual_lab.config.validation import validate
 from residual_lab.data import Corpus, build_data_module, fingerprint
 from residual_lab.data.batches import Batch, inputs_and_targets, predictions
-from residual_lab.errors import ConfigError, DataError
+from residual_lab.errors import ConfigError
 from residual_lab.evaluation.trained import Trained
+from residual_lab.training.final import check_data
 from residual_lab.training.module import WeightedMean
 
 _OF_THE_RUN = ("tokenizer", "vocabulary")
@@ -27,7 +28,8 @@ def losses(trained: Trained, config: Config) -> dict[str, float]:
     DataError, also where that is the run's own data and has changed since.
     """
     if config.data == trained.config.data:
-        _check_unchanged(trained)
+        now = fingerprint(trained.config)
+        check_data(trained.run, now, "name the data to evaluate on with data=CHOICE")
     module = build_data_module(config)
     validation = _means(trained, module.val_dataloader())
     test = _means(trained, module.test_dataloader())
@@ -37,15 +39,6 @@ def losses(trained: Trained, config: Config) -> dict[str, float]:
     if isinstance(config.data, TextDataConfig):
         found["perplexity"] = math.exp(found["test_loss"])
     return found
-
-
-def _check_unchanged(trained: Trained) -> None:
-    known, now = trained.run.data_fingerprint, fingerprint(trained.config)
-    if known not in (None, now):
-        raise DataError(
-            "the data has changed since the run; restore it, or name the data to evaluate on with "
-            "data=CHOICE"
-        )
 
 
 def _means(trained: Trained, batches: Iterable[Batch]) -> dict[str, float]:

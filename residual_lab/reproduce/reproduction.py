@@ -50,11 +50,13 @@ def reproduce(asked: Asked) -> tuple[int, Table]:
             raise LabError(f"{asked.table.name}: no run has come to an end: there is no table yet")
         configs, file = _configs(asked, found), asked.out / "step_times.json"
         times = timing(configs, file, 0)
-        table = _written(asked, planned, found, times, solved)
+        table, pictures = _written(asked, planned, found, times, solved)
         if measures and stopped <= 128:
             measured, trouble = _measured(configs, file, asked.rounds)
             if trouble or measured != times:
-                table = _written(asked, planned, found, measured, (*solved, *trouble))
+                further = (*solved, *trouble)
+                table, pictures = _written(asked, planned, found, measured, further)
+        _mirror(asked, planned[0].config, table, pictures)
         return exit_status(planned, kept, stopped), table
 
 
@@ -93,8 +95,8 @@ def _written(
     found: Results,
     times: Timing | None,
     further: Sequence[str],
-) -> Table:
-    """The table, written in every format, with pictures and report, and W&B's copy if asked for."""
+) -> tuple[Table, list[Path]]:
+    """The table, written in every format, and the pictures, which the report shows too."""
     notes = (*further, *_about_tuning(asked, found), f"Command: {asked.command}")
     table = report_table(asked, found, times, notes)
     for format, name in ENDINGS.items():
@@ -106,12 +108,15 @@ def _written(
     tuned = found.tried if len(asked.choices.lr_factors) > 1 else ()
     files += draw_sensitivity(tuned, pictures, metric)
     write_output(asked.out / "report.md", report(asked, planned, found, table, files))
-    if planned[0].config.logger.name == "wandb":
+    return table, files
+
+
+def _mirror(asked: Asked, config: Config, table: Table, pictures: Sequence[Path]) -> None:
+    """Log a copy to W&B where the runs have theirs there."""
+    if config.logger.name == "wandb":
         from residual_lab.reproduce.wandb_summary import log_summary
 
-        folder = Path(planned[0].config.run.dir) / "sweeps"
-        log_summary(asked, planned[0].config.logger, folder, table, files)
-    return table
+        log_summary(asked, config.logger, Path(config.run.dir) / "sweeps", table, pictures)
 
 
 def _seconds(found: Results, times: Timing | None) -> dict[str, float]:

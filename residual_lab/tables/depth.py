@@ -41,7 +41,7 @@ def cosines(group: Group) -> Seeds | None:
     return np.array(known, float) if known else None
 
 
-def mean_and_deviation(values: Seeds) -> tuple[Seeds, Seeds]:
+def means_and_deviations(values: Seeds) -> tuple[Seeds, Seeds]:
     """Over seeds; the deviation of one seed is 0."""
     deviation = values.std(0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1:])
     return values.mean(0), deviation

@@ -15,7 +15,7 @@ from residual_lab.tables.comparison import Comparison
 from residual_lab.tables.depth import (
     Seeds,
     cosines,
-    mean_and_deviation,
+    means_and_deviations,
     scalars,
     title_of,
     triangles,
@@ -77,7 +77,7 @@ def weight_maps(group: Group) -> Figure | None:
     Symmetric and logarithmic, as DenseFormer's figure 5; negative weights have a minus in them.
     Sums that are much like plain's, whose weights are 1, are drawn as their difference to it.
     """
-    means = {name: mean_and_deviation(values)[0] for name, values in triangles(group).items()}
+    means = {name: means_and_deviations(values)[0] for name, values in triangles(group).items()}
     if not means:
         return None
     maps = _to_plain({title_of(name): values for name, values in means.items()})
@@ -119,7 +119,7 @@ def _seeds(group: Group) -> str:
 
 def _line(axes: Axes, values: Seeds, first: int, look: dict[str, Any], label: str) -> None:
     """Points where there is a weight, joined over the layers that have none."""
-    middle, around = mean_and_deviation(values)
+    middle, around = means_and_deviations(values)
     there = ~np.isnan(middle)
     x = np.arange(first, first + len(middle))[there]
     middle, around = middle[there], around[there]

@@ -49,9 +49,13 @@ def own_corpus(run: RunDirectory, config: Config | None = None) -> Corpus:
     Raises DataError where it cannot be prepared, and where it has changed since.
     """
     corpus = prepare(config or run.config)
-    if run.data_fingerprint not in (None, corpus.fingerprint):
-        raise DataError(
-            "the data has changed since the run, and its tokenizer may have; restore the data, or "
-            "train the run anew"
-        )
+    check_data(
+        run, corpus.fingerprint, "train the run anew, for its tokenizer may have changed too"
+    )
     return corpus
+
+
+def check_data(run: RunDirectory, fingerprint: str, or_else: str) -> None:
+    """Raise DataError where the run was trained on data of another fingerprint."""
+    if run.data_fingerprint not in (None, fingerprint):
+        raise DataError(f"{run.path}: the data has changed since the run; restore it, or {or_else}")
