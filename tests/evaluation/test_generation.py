@@ -157,7 +157,7 @@ def test_sliding_is_said(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["nowhere"], "not a run directory"),
+        (["nowhere"], "no such folder"),
         (["{new}"], "it is unfinished; name a finished run"),
         (["{run}", "temperature=-1"], "temperature=-1: must be a number ≥ 0"),
         (["{run}", "temperature=nan"], "temperature=nan: must be a number ≥ 0"),

@@ -15,10 +15,10 @@ from residual_lab.evaluation.trained import Trained
 from residual_lab.run_directory import RunDirectory, read_metrics
 from residual_lab.tables import compare, load_runs, summary
 
-from .conftest import Lab, assert_same_weights
+from .conftest import Lab, assert_same_weights, final_weights, start_python
 
 RUN = (
-    *("data=digits", "hardware=cpu", "budget.tokens=1600", "budget.batch_tokens=64"),
+    *("data=digits", "budget.tokens=1600", "budget.batch_tokens=64"),
     *("evaluation.every_steps=20", "run.checkpoint_every_steps=10", "measure.window_steps=5"),
 )
 SMALL = (*RUN, "model=resnet_desk", "model.stages=[2,2]", "model.base_width=8", "optim=resnet")
@@ -26,19 +26,26 @@ VIT = (*RUN, "model=vit_desk", "model.layers=2", "optim=desk", "optim.lr=2e-3")
 
 
 def made(folder: Path, *overrides: str) -> RunDirectory:
-    return RunDirectory.create(compose([*SMALL, f"run.dir={folder}", *overrides]))
+    return RunDirectory.create(compose([*SMALL, "hardware=cpu", f"run.dir={folder}", *overrides]))
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory, lab: Lab) -> dict[str, RunDirectory]:
     folder = f"run.dir={tmp_path_factory.mktemp('images')}"
     wanted = {
-        "plain": (*SMALL, "residual=plain"),
-        "laurel": (*SMALL, "residual=laurel_rw"),
-        "vit": (*VIT, "residual=dca"),
+        "plain": (*SMALL, "residual=plain", "hardware=cpu"),
+        "laurel": (*SMALL, "residual=laurel_rw", "hardware=cpu"),
+        "vit": (*VIT, "residual=dca", "hardware=cpu"),
+        "ddp": (*SMALL, "residual=laurel_rw", "hardware=cpu_ddp"),
+        "fsdp": (*SMALL, "residual=laurel_rw", "hardware=cpu_fsdp"),
+        "vit fsdp": (*VIT, "residual=dca", "hardware=cpu_fsdp"),
     }
     found = {name: RunDirectory.create(compose([*o, folder])) for name, o in wanted.items()}
-    assert all(lab.execute(run) == 0 for run in found.values())
+    alone = [name for name in wanted if "dp" not in name]
+    assert all(lab.execute(found[name]) == 0 for name in alone)
+    in_two = [str(run.path) for name, run in found.items() if name not in alone]
+    done = start_python("tests.training.worker", *in_two)
+    assert done.returncode == 0, done.stderr
     return found
 
 
@@ -67,6 +74,17 @@ def test_accuracy_is_that_of_the_final_weights_counted_by_hand(
     assert (runs["plain"].result or {})["test_accuracy"] > 0.2  # a guess is right once in ten
 
 
+def test_two_processes_see_the_same_images(runs: dict[str, RunDirectory]) -> None:
+    """Without norms over the batch the same losses; with them each process has its own means."""
+    for one, two, tolerance in (("vit", "vit fsdp", 1e-4), ("laurel", "ddp", 0.2)):
+        first, second = (run.result or {} for run in (runs[one], runs[two]))
+        assert second["train_loss"] == pytest.approx(first["train_loss"], rel=tolerance)
+        assert second["tokens"] == first["tokens"]
+    ddp, fsdp = (final_weights(runs[name]) for name in ("ddp", "fsdp"))
+    for name, weight in ddp.items():
+        torch.testing.assert_close(weight, fsdp[name], rtol=1e-3, atol=1e-4, msg=name)
+
+
 def test_tables_show_it(runs: dict[str, RunDirectory]) -> None:
     folder = runs["plain"].path.parent
     table = compare(load_runs([runs["plain"].path, runs["laurel"].path]), metric="test_accuracy")
@@ -75,7 +93,7 @@ def test_tables_show_it(runs: dict[str, RunDirectory]) -> None:
     shown = summary(runs["laurel"].path)
     rows = [cell.value for cell in shown.column(shown.columns[0].key)]
     assert {"val_accuracy", "test_accuracy", "test_top5_accuracy"} <= set(rows)
-    assert len(load_runs([folder])) == 3
+    assert len(load_runs([folder])) == len(runs)
 
 
 def test_augmented_training_goes_on_from_a_checkpoint_bit_for_bit(tmp_path: Path, lab: Lab) -> None:
@@ -91,7 +109,8 @@ def test_augmented_training_goes_on_from_a_checkpoint_bit_for_bit(tmp_path: Path
 
 
 def test_costs_are_counted_and_measured() -> None:
-    plain, laurel = (compose([*SMALL, f"residual={name}"]) for name in ("plain", "laurel_rw"))
+    both = ([*SMALL, "hardware=cpu", f"residual={name}"] for name in ("plain", "laurel_rw"))
+    plain, laurel = map(compose, both)
     found = estimate(laurel)
     assert found.connection_parameters == 2 * 3  # of four blocks one changes the shape
     # The sum stands for f: α and β need nothing more than plain keeps.

@@ -152,7 +152,7 @@ def test_other_models_and_runs_without_weights_are_refused_before_any_work(
     continued(lab, plain, "model.dropout=0")  # may differ
     unfinished = lab.run("residual=plain")
     assert "it is unfinished; must be the directory of a finished run" in refusal(lab, unfinished)
-    with pytest.raises(ConfigError, match=r"^start\.run: .*absent: not a run directory"):
+    with pytest.raises(ConfigError, match=r"^start\.run: .*absent: no such folder"):
         compose([f"start.run={tmp_path}/absent"])
 
 
