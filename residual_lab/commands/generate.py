@@ -39,13 +39,13 @@ def main(arguments: list[str]) -> int:
 
     from residual_lab.evaluation.generation import continuation, position_limit
     from residual_lab.evaluation.trained import Trained
-    from residual_lab.training.final import own_corpus
+    from residual_lab.training.final import own_tokenizer
 
     trained = Trained.load(paths[0])
     limit = position_limit(trained)  # also refuses a model that reads no text
     text, beyond = continuation(
         trained,
-        own_corpus(trained.run),
+        own_tokenizer(trained.run),
         options.get("prompt", ""),
         tokens,
         temperature=temperature,

@@ -27,9 +27,17 @@ from residual_lab.data.local import python_source, text_files
 from residual_lab.data.progress import TokenProgress
 from residual_lab.data.shards import SplitWriter, Tokens, read_json, token_type, write_json
 from residual_lab.data.source import SPLITS, Source, Split, digest
-from residual_lab.data.tokenizer import end_of_text, is_file, load_tokenizer, train_bpe, usable
+from residual_lab.data.tokenizer import (
+    TokenizerFile,
+    end_of_text,
+    is_file,
+    load_tokenizer,
+    train_bpe,
+    usable,
+)
 from residual_lab.errors import DataError
 
+TOKENIZER = "tokenizer.json"
 FORMAT = 1  # of the cache: another number leaves older folders alone
 log = logging.getLogger(__name__)
 
@@ -46,6 +54,10 @@ class Corpus:
     end_of_text: int  # id of the token after each document
     folder: Path
 
+    @property
+    def tokenizer_file(self) -> TokenizerFile:
+        return TokenizerFile(self.folder / TOKENIZER, self.tokenizer, self.end_of_text)
+
     @classmethod
     def open(cls, folder: Path) -> "Corpus | None":
         """The finished corpus in ``folder``; None where there is none, or a shard is damaged."""
@@ -61,7 +73,7 @@ class Corpus:
             splits[split] = Tokens(paths, dtype)
             if len(splits[split]) != entry["tokens"]:
                 return None
-        tokenizer = usable(Tokenizer.from_file(str(folder / "tokenizer.json")))
+        tokenizer = usable(Tokenizer.from_file(str(folder / TOKENIZER)))
         end = manifest["end_of_text"]
         return cls(
             manifest["fingerprint"], **splits, tokenizer=tokenizer, end_of_text=end, folder=folder
@@ -195,7 +207,7 @@ def _build(
 
 
 def _tokenizer(data: TextDataConfig, source: Source, folder: Path, version: str) -> Tokenizer:
-    path = folder / "tokenizer.json"
+    path = folder / TOKENIZER
     if not path.is_file():
         if data.tokenizer == "bpe":
             batches = source.batches("train", version)
@@ -232,7 +244,7 @@ def _write(
 def _fingerprint(folder: Path, splits: dict[Split, dict[str, Any]], dtype: str) -> str:
     """A hash of the tokenizer and of every token of every split."""
     state = blake2b(dtype.encode(), digest_size=8)
-    state.update((folder / "tokenizer.json").read_bytes())
+    state.update((folder / TOKENIZER).read_bytes())
     for split in SPLITS:
         state.update(f"{split} {splits[split]['tokens']}".encode())
         for name in splits[split]["shards"]:

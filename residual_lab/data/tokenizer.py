@@ -1,6 +1,7 @@
 """The tokenizer of a corpus: trained on it, read from a file, or named on the hub."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -12,6 +13,21 @@ END_OF_TEXT = "<|endoftext|>"
 # How the well-known tokenizers call the token that ends a document.
 END_TOKENS = (END_OF_TEXT, "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>", "[SEP]")
 SAMPLE_CHARACTERS = 2**23  # of training text that a BPE is trained on
+
+
+@dataclass(frozen=True)
+class TokenizerFile:
+    """A tokenizer and the file that it was read from; ``end_of_text`` stands after a document."""
+
+    path: Path
+    tokenizer: Tokenizer
+    end_of_text: int
+
+    @classmethod
+    def open(cls, path: Path) -> "TokenizerFile":
+        """Raises DataError for what is none."""
+        tokenizer = usable(load_tokenizer(str(path)))
+        return cls(path, tokenizer, end_of_text(tokenizer, str(path)))
 
 
 def train_bpe(documents: Iterable[str], vocabulary: int) -> Tokenizer:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from residual_lab.data import Corpus
+from residual_lab.data.tokenizer import TokenizerFile
 from residual_lab.evaluation.trained import Trained
 from residual_lab.models import Decoder
 from residual_lab.models.attention import KeyValueCache
@@ -76,7 +76,7 @@ def position_limit(trained: Trained) -> int | None:
 
 def continuation(
     trained: Trained,
-    corpus: Corpus,
+    own: TokenizerFile,
     prompt: str,
     count: int,
     *,
@@ -90,21 +90,21 @@ def continuation(
     document: after an end-of-text token.
     """
     window = position_limit(trained)
-    encoded = corpus.tokenizer.encode(prompt, add_special_tokens=False).ids
+    encoded = own.tokenizer.encode(prompt, add_special_tokens=False).ids
     found = []
     with trained.reading():
         for token in generate(
             trained.decoder,
-            [corpus.end_of_text, *encoded],
+            [own.end_of_text, *encoded],
             count,
             temperature=temperature,
             top_k=top_k,
             generator=torch.Generator().manual_seed(seed),
             window=window,
-            vocabulary=corpus.tokenizer.get_vocab_size(),
+            vocabulary=own.tokenizer.get_vocab_size(),
         ):
-            if token == corpus.end_of_text:
+            if token == own.end_of_text:
                 break
             found.append(token)
     tokens = [*encoded, *found]
-    return corpus.tokenizer.decode(tokens), window is not None and len(tokens) > window
+    return own.tokenizer.decode(tokens), window is not None and len(tokens) > window

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-from residual_lab.data import Corpus
+from residual_lab.data.tokenizer import TokenizerFile
 from residual_lab.errors import LabError, suggestion
 from residual_lab.evaluation.trained import Trained
 
@@ -58,13 +58,13 @@ class Harness:
                 "the connection, HF_ENDPOINT and HF_HUB_OFFLINE"
             ) from None
 
-    def scores(self, trained: Trained, corpus: Corpus) -> list[Score]:
+    def scores(self, trained: Trained, own: TokenizerFile) -> list[Score]:
         """All numbers of the run; of a group that has a score of its own that one alone."""
         from lm_eval import simple_evaluate
 
         from residual_lab.evaluation.harness_model import HarnessModel
 
-        model, found = HarnessModel(trained, corpus), []
+        model, found = HarnessModel(trained, own), []
         for name in self.names:
             results = simple_evaluate(
                 model,

@@ -9,21 +9,21 @@ from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from residual_lab.data import Corpus
+from residual_lab.data.tokenizer import TokenizerFile
 from residual_lab.evaluation.generation import generate
 from residual_lab.evaluation.trained import Trained
 
 
 class HarnessModel(TemplateLM):
-    """Scores and writes text with the run's own tokenizer, ``corpus``'s.
+    """Scores and writes text with the run's own tokenizer.
 
     The window is the length of the training sequences: of a longer context the last tokens are
     read. A text without context begins after an end-of-text token.
     """
 
-    def __init__(self, trained: Trained, corpus: Corpus) -> None:
+    def __init__(self, trained: Trained, own: TokenizerFile) -> None:
         super().__init__()
-        self.trained, self.corpus = trained, corpus
+        self.trained, self.own = trained, own
         self.decoder = trained.decoder
         self.max_length: int = trained.config.data.sequence_length
         self.max_gen_toks = 256  # where a task does not say; lm-eval's own default
@@ -31,13 +31,13 @@ class HarnessModel(TemplateLM):
 
     @property
     def eot_token_id(self) -> int:
-        return self.corpus.end_of_text
+        return self.own.end_of_text
 
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, **options: Any
     ) -> list[int]:
         """Without special tokens, as the corpus was encoded."""
-        ids: list[int] = self.corpus.tokenizer.encode(string, add_special_tokens=False).ids
+        ids: list[int] = self.own.tokenizer.encode(string, add_special_tokens=False).ids
         return ids
 
     def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
@@ -119,12 +119,12 @@ class HarnessModel(TemplateLM):
                 temperature=options.get("temperature", 1.0) if options.get("do_sample") else 0.0,
                 top_k=options.get("top_k"),
                 window=self.max_length,
-                vocabulary=self.corpus.tokenizer.get_vocab_size(),
+                vocabulary=self.own.tokenizer.get_vocab_size(),
             ):
                 if token == self.eot_token_id:
                     break
                 found.append(token)
-                text = self.corpus.tokenizer.decode(found)
+                text = self.own.tokenizer.decode(found)
                 if any(stop in text for stop in stops if stop):
                     break
         ends = [text.index(stop) for stop in stops if stop and stop in text]

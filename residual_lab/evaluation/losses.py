@@ -11,8 +11,9 @@ from residual_lab.config.data import TextDataConfig
 from residual_lab.config.overrides import parse, refused
 from residual_lab.config.schema import Config
 from residual_lab.config.validation import validate
-from residual_lab.data import Corpus, build_data_module, fingerprint
+from residual_lab.data import build_data_module, fingerprint
 from residual_lab.data.batches import Batch, inputs_and_targets, predictions
+from residual_lab.data.tokenizer import TokenizerFile
 from residual_lab.errors import ConfigError
 from residual_lab.evaluation.trained import Trained
 from residual_lab.training.final import check_data
@@ -56,11 +57,11 @@ def _means(trained: Trained, batches: Iterable[Batch]) -> dict[str, float]:
     }
 
 
-def on_data(config: Config, overrides: Sequence[str], corpus: Corpus) -> Config:
+def on_data(config: Config, overrides: Sequence[str], own: TokenizerFile) -> Config:
     """``config`` with the data that ``overrides`` (``data=text``, ``data.path=…``) ask for.
 
-    Without ``data=`` they change the data of ``config``. Text is read with the tokenizer of
-    ``corpus``, the run's own; of the training set no more than one sequence is prepared. Raises
+    Without ``data=`` they change the data of ``config``. Text is read with ``own``,
+    the run's tokenizer; of the training set no more than one sequence is prepared. Raises
     ConfigError.
     """
     parsed, problems = parse(overrides)
@@ -72,15 +73,15 @@ def on_data(config: Config, overrides: Sequence[str], corpus: Corpus) -> Config:
     ]
     if problems:
         raise ConfigError(*problems)
-    own, composed = config.data.model_dump(mode="json"), _composed_data(overrides)
+    before, composed = config.data.model_dump(mode="json"), _composed_data(overrides)
     if "data" in given:
         kept = ("sequence_length", "cache_dir", "workers")
-        data = {**composed, **{key: own[key] for key in kept if key not in given}}
+        data = {**composed, **{key: before[key] for key in kept if key not in given}}
     else:
-        data = {**own, **{key: composed[key] for key in given}}
+        data = {**before, **{key: composed[key] for key in given}}
     if "train_tokens" not in given:
         data["train_tokens"] = data["sequence_length"]
-    data["tokenizer"], data["vocabulary"] = str(corpus.folder / "tokenizer.json"), own["vocabulary"]
+    data["tokenizer"], data["vocabulary"] = str(own.path), before["vocabulary"]
     # Neither the budget nor the weights that training began with have a part in this.
     budget = {"tokens": None, "steps": 1, "batch_tokens": data["sequence_length"]}
     return validate(

@@ -11,7 +11,7 @@ from residual_lab.tables.grouping import group_runs
 from residual_lab.tables.numbers import DASH, fixed, significant
 from residual_lab.tables.runs import Run
 from residual_lab.tables.table import Cell, Column, Table
-from residual_lab.training.final import own_corpus
+from residual_lab.training.final import own_tokenizer
 
 _TITLES = {"val_loss": "val loss", "test_loss": "test loss", "perplexity": "perplexity"}
 
@@ -59,17 +59,17 @@ def evaluate(
 
 def _numbers(trained: Trained, data: Sequence[str], harness: Harness | None) -> dict[str, Cell]:
     """By column. Raises LabError."""
-    config, corpus = trained.config, None
+    config, own = trained.config, None
     if data or harness is not None:
         assert trained.decoder is not None  # refuses models that read no text
-        corpus = own_corpus(trained.run)
+        own = own_tokenizer(trained.run)
         if data:
-            config = on_data(trained.config, data, corpus)
+            config = on_data(trained.config, data, own)
     numbers = {
         key: Cell(significant(value, 5), value) for key, value in losses(trained, config).items()
     }
-    if harness is not None and corpus is not None:
-        for score in harness.scores(trained, corpus):
+    if harness is not None and own is not None:
+        for score in harness.scores(trained, own):
             numbers[f"{score.task} {score.metric}"] = _cell(score)
     return numbers
 

@@ -12,8 +12,9 @@ from rich.console import Console
 
 from residual_lab.config.schema import Config
 from residual_lab.data import build_data_module, fingerprint
-from residual_lab.data.module import DataModule
+from residual_lab.data.module import DataModule, TextDataModule
 from residual_lab.errors import DataError
+from residual_lab.files import write_atomically
 from residual_lab.run_directory import RunDirectory, read_metrics
 from residual_lab.training import checkpoints
 from residual_lab.training.hardware import resolve_hardware, set_threads, trainer_options
@@ -186,6 +187,9 @@ def _train(parts: Parts, checkpoint: Any) -> None:
     if recorder.validated != parts.config.steps:
         trainer.validate(module, datamodule=data, verbose=False)
     checkpoints.save_final(trainer, module.model, parts.run.checkpoints)
+    if isinstance(data, TextDataModule) and data.corpus is not None and trainer.is_global_zero:
+        own = data.corpus.tokenizer_file.path  # what reads text needs no more than the run
+        write_atomically(parts.run.checkpoints / own.name, own.read_bytes())
     trainer.test(module, datamodule=data, verbose=False)
 
 

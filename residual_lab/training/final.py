@@ -1,4 +1,4 @@
-"""What a finished run is read back as: its trained model, and the corpus that it was trained on."""
+"""What a finished run is read back as: its trained model, its tokenizer and its corpus."""
 
 import pickle
 
@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from residual_lab.config.schema import Config
-from residual_lab.data import Corpus, prepare
+from residual_lab.data.corpus import TOKENIZER, Corpus, prepare
+from residual_lab.data.tokenizer import TokenizerFile
 from residual_lab.errors import DataError, LabError
 from residual_lab.models import Model, build_model
 from residual_lab.run_directory import RunDirectory
@@ -41,6 +42,12 @@ def final_weights(run: RunDirectory) -> dict[str, Tensor]:
         reason = " ".join(str(error).split())
         raise LabError(f"{path}: cannot be read: {reason[:200]}") from None
     return weights
+
+
+def own_tokenizer(run: RunDirectory) -> TokenizerFile:
+    """The tokenizer beside the final weights; of a run that has none there that of its corpus."""
+    path = run.checkpoints / TOKENIZER
+    return TokenizerFile.open(path) if path.is_file() else own_corpus(run).tokenizer_file
 
 
 def own_corpus(run: RunDirectory, config: Config | None = None) -> Corpus:

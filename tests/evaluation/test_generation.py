@@ -1,5 +1,6 @@
 """Text: the cache changes nothing, the seed decides, and what cannot be is refused."""
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,22 @@ def test_the_command_is_the_models_own_choice(
     expected = corpus.tokenizer.decode(tokens[1:])
     found = text_of(capsys, str(straight.path), "prompt=a dog", "tokens=12", "temperature=0")
     assert found == expected + "\n"
+
+
+def test_the_data_need_not_be_there(
+    straight: RunDirectory,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The tokenizer lies beside the weights; a run without it there takes its corpus's."""
+    run = shutil.copytree(straight.path, tmp_path / straight.path.name)
+    expected = text_of(capsys, str(run), "prompt=the cat")
+    (run / "checkpoints/tokenizer.json").rename(tmp_path / "tokenizer.json")
+    assert text_of(capsys, str(run), "prompt=the cat") == expected
+    (tmp_path / "tokenizer.json").rename(run / "checkpoints/tokenizer.json")
+    monkeypatch.setattr("residual_lab.training.final.prepare", None)
+    assert text_of(capsys, str(run), "prompt=the cat") == expected
 
 
 def test_sliding_is_said(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:

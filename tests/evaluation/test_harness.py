@@ -56,7 +56,7 @@ def disturb(model: torch.nn.Module) -> None:
 def model(straight: RunDirectory, corpus: Corpus) -> HarnessModel:
     trained = Trained.load(straight.path)
     disturb(trained.model)
-    return HarnessModel(trained, corpus)
+    return HarnessModel(trained, corpus.tokenizer_file)
 
 
 class Reference:

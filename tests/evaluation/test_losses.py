@@ -63,7 +63,7 @@ def test_the_loss_on_other_data_is_the_mean_over_its_tokens(
     overrides = ["data=text", f"data.path={notes}"]
     overrides += ["data.validation_fraction=0.3", "data.test_fraction=0.3"]
     trained = Trained.load(straight.path)
-    config = on_data(trained.config, overrides, own)
+    config = on_data(trained.config, overrides, own.tokenizer_file)
     other = prepare(config)
     assert other.tokenizer.to_str() == own.tokenizer.to_str()
     tokens = torch.from_numpy(other.test.read(0, len(other.test)))
@@ -84,7 +84,9 @@ def test_the_loss_on_other_data_is_the_mean_over_its_tokens(
 
 def test_keys_alone_change_the_runs_own_data(straight: RunDirectory) -> None:
     trained, own = Trained.load(straight.path), prepare(straight.config)
-    config = on_data(trained.config, ["data.test_tokens=160", "data.sequence_length=32"], own)
+    config = on_data(
+        trained.config, ["data.test_tokens=160", "data.sequence_length=32"], own.tokenizer_file
+    )
     other = prepare(config)
     assert len(other.test) == 161 and (other.test.read(0, 161) == own.test.read(0, 161)).all()
     assert config.data.sequence_length == 32
