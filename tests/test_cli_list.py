@@ -26,6 +26,11 @@ def test_every_file_of_a_group_is_listed_with_a_description(
     assert all(row["formula" if kind == "residuals" else "what"] for row in rows)
 
 
+def test_tables_are_those_of_reproduce(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = listed(capsys, "tables")
+    assert "laurel/c4_ablation" in [next(iter(row.values())) for row in rows] and len(rows) == 28
+
+
 def test_without_a_kind_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert {row["kind"] for row in listed(capsys)} == set(KINDS)
 

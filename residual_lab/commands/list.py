@@ -38,7 +38,7 @@ configuration, residuals show what each adds to it: parameters, counted, and wha
 the forward pass for the backward pass. With a format also the closed form of its parameters, the
 setting at which it is plain, and the paper. With the NAME of a residual, all that its page says.
 
-KIND      {", ".join(KINDS)}
+KIND      {", ".join(KINDS)}, tables
 FORMAT    rich (default), md, csv, latex, json
 DIR       a folder of your own groups, listed too
 
@@ -53,9 +53,14 @@ def main(arguments: list[str]) -> int:
     if len(kinds) == 1 and (file := _residual(kinds[0], folders)) is not None:
         print(f"{describe(file)}\n\n{_docstring(*_class_of(file)) or file}")
         return 0
+    if kinds == ["tables"]:
+        from residual_lab.commands.reproduce import list_tables
+
+        render(list_tables(), options.get("format"), options.get("out"))
+        return 0
     for kind in kinds:
         if kind not in KINDS:
-            choices = ", ".join(KINDS)
+            choices = ", ".join((*KINDS, "tables"))
             raise LabError(f"{kind}: no such kind{suggestion(kind, KINDS)} (there are {choices})")
     if overrides and kinds not in ([], ["residuals"]):
         raise LabError(f"{overrides[0]}: only residuals are listed for a model")

@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
         options = dict(argument.split("=", 1) for argument in arguments)
         if other := next((key for key in options if key not in ("format", "out")), None):
             raise LabError(f"{other}={options[other]}: of which table? name one of the list")
-        render(_list(), options.get("format"), options.get("out"))
+        render(list_tables(), options.get("format"), options.get("out"))
         return 0
     if len(names) > 1:
         raise LabError(f"{names[1]}: one table at a time; {names[0]} is the first")
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
     return status
 
 
-def _list() -> Table:
+def list_tables() -> Table:
     """Every table with its size; times are those of its scales, for one run at a time."""
     rows = []
     for name in table_names():

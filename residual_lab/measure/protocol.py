@@ -14,6 +14,15 @@ NATS_PER_IMAGE = "nats per image, over whole validation and test sets; an image 
 SQUARED_ERROR = "the squared error, its mean over features and over whole validation and test sets"
 
 
+LOSS_UNITS = {"tokens": "nats/token", "images": "nats/image", "examples": "squared error"}
+_KINDS = {"synthetic": "examples", "digits": "images", "cifar": "images", "images": "images"}
+
+
+def kind_of(source: object) -> str:
+    """What a run reads, by its ``data.source``: tokens, images, or examples of a linear map."""
+    return _KINDS.get(str(source), "tokens")
+
+
 def protocol_text(warmup_steps: int, window_steps: int, loss: str = NATS) -> str:
     """The protocol in a few lines, with the numbers of a run's ``measure`` section."""
     first = "The first step is" if warmup_steps == 1 else f"The first {warmup_steps} steps are"

@@ -5,9 +5,10 @@ from residual_lab.reproduce.matching import matched
 from residual_lab.reproduce.plan import Choices, compose_rows, rows_of
 from residual_lab.reproduce.printed import Printed
 from residual_lab.reproduce.table_file import Row, TableFile
-from residual_lab.tables.numbers import DASH, significant, with_prefix
+from residual_lab.tables.numbers import DASH, percentage, significant, with_prefix
 from residual_lab.tables.table import Cell, Column, Table
 
+ADDED = "added_parameters"  # what a row has more than its baseline, in percent
 KINDS = ("weights", "gradients", "optimizer", "activations", "total")
 
 
@@ -23,16 +24,16 @@ def estimates(asked: Asked) -> Table:
     composed = compose_rows(table, rows, choices)
     lines = []
     batches: dict[str, None] = {}
+    counted = {name: estimate(config) for name, (config, _) in composed.items()}
     for row in rows:
-        config, _ = composed[row.name]
-        found = estimate(config)
-        batches[f"{found.batch} × {config.data.sequence_length}, {found.precision}"] = None
-        printed = Printed.of(row.paper["params"]) if "params" in row.paper else None
+        found, base = counted[row.name], counted[row.baseline or table.baseline]
+        data = composed[row.name][0].data
+        batches[f"{found.batch} × {data.sequence_length}, {found.precision}"] = None
         lines.append(
             (
                 Cell(name := choices.shown_name(table, row), name),
-                Cell(significant(found.parameters), found.parameters),
-                *_beside(found.parameters, printed if choices.scale == "paper" else None),
+                _parameters(found.parameters, base.parameters),
+                *_beside(row, found.parameters, base.parameters, choices.scale),
                 Cell(significant(found.connection_parameters), found.connection_parameters),
                 Cell(with_prefix(found.flops_per_token), found.flops_per_token),
                 *(
@@ -60,12 +61,21 @@ def estimates(asked: Asked) -> Table:
     )
 
 
-def _beside(parameters: int, printed: Printed | None) -> tuple[Cell, Cell]:
-    if printed is None:
+def _parameters(own: int, base: int) -> Cell:
+    more = f" ({percentage(own / base - 1)})" if own != base else ""
+    return Cell(significant(own) + more, own)
+
+
+def _beside(row: Row, own: int, base: int, scale: str) -> tuple[Cell, Cell]:
+    """What the paper prints of the parameters, or of the share that a row adds to its baseline."""
+    key = next((key for key in ("params", ADDED) if key in row.paper), None)
+    if key is None or scale != "paper":
         return Cell(DASH), Cell("")
-    how = printed.matches(parameters)
+    printed = Printed.of(row.paper[key])
+    how = printed.matches(own if key == "params" else 100 * (own / base - 1))
     said = {"rounded": "yes", "truncated": "yes, cut off", None: "no: see the note"}[how]
-    return Cell(printed.text, printed.value), Cell(said, how)
+    text = printed.text if key == "params" else f"+{printed.text}"
+    return Cell(text, printed.value), Cell(said, how)
 
 
 def _notes(

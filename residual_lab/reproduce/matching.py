@@ -30,6 +30,11 @@ def matched(asked: Asked) -> tuple[Choices, tuple[str, ...]]:
         raise LabError(f"match={key}: {table.name} has no deeper baseline to solve; leave it out")
     configs = {n: config for n, (config, _) in compose_rows(table, rows, choices).items()}
     base = configs[table.baseline]
+    if "layers" not in type(base.model).model_fields:
+        raise LabError(
+            f"match={key}: a {base.model.family} has no model.layers to solve; leave it out, set "
+            "model.stages of the deeper row by hand"
+        )
     others = {
         row.name: configs[row.name]
         for row in rows

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from residual_lab.reproduce.printed import Printed
 from residual_lab.reproduce.table_file import Row, TableFile
 from residual_lab.tables.comparison import Comparison
+from residual_lab.tables.metrics import Metric
+from residual_lab.tables.numbers import fixed
 
 LOSSES = ("test_loss", "val_loss")
 SIGNIFICANT = 0.05
@@ -25,11 +27,11 @@ class PaperDifference:
 def printed(row: Row, metric: str) -> tuple[str, Printed] | None:
     """What the paper prints for the row of ``metric``: its key and the number.
 
-    A printed percentage of an accuracy is a number between 0 and 1, as ours is.
+    An accuracy, printed in percent, is a number between 0 and 1, as ours is.
     """
     keys = (metric, "perplexity", *LOSSES) if metric in LOSSES else (metric,)
     found = next(((key, Printed.of(row.paper[key])) for key in keys if key in row.paper), None)
-    if found is not None and metric.endswith("accuracy") and found[1].unit == "%":
+    if found is not None and metric.endswith("accuracy"):
         return found[0], found[1].times(0.01)
     return found
 
@@ -48,6 +50,11 @@ def paper_difference(table: TableFile, row: Row) -> PaperDifference | None:
     ]
     known = [error for error in errors if error is not None]
     return PaperDifference(values[0] - values[1], math.hypot(*known) if known else None)
+
+
+def difference_text(gap: PaperDifference, metric: Metric) -> str:
+    """In the unit of the screen, with a sign."""
+    return fixed(gap.value / metric.unit, metric.places, sign=True)
 
 
 def verdict(ours: Comparison, paper: PaperDifference | None) -> str:

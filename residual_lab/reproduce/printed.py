@@ -9,10 +9,12 @@ _NUMBER = r"[-−+]?\d[\d,]*(?:\.\d+)?"
 _PATTERN = re.compile(
     rf"(?P<value>{_NUMBER})"
     rf"(?:\s*±\s*(?P<error>{_NUMBER})|\s*\((?P<bracketed>{_NUMBER})\))?"
-    r"(?P<prefix>[kMBT]?)(?:\s*(?P<unit>%|[A-Za-z]+))?"
+    r"(?P<prefix>(?:[kMBT](?![A-Za-z]))?)(?:\s*(?P<unit>%|[A-Za-z]+))?"
 )
 _PREFIXES = {"": 0, "k": 3, "M": 6, "B": 9, "T": 12}  # powers of ten; B is a billion
 _UNITS = {
+    "": Decimal(1),
+    "%": Decimal(1),
     "B": Decimal(1),
     "MB": Decimal(10) ** 6,
     "GB": Decimal(10) ** 9,
@@ -26,7 +28,7 @@ _UNITS = {
 
 @dataclass(frozen=True)
 class Printed:
-    """A printed number in base units: parameters, bytes, seconds, nats; other units stay.
+    """A printed number in base units: parameters, bytes, seconds, nats; a percentage stays one.
 
     ``last_digit`` is what one unit of the last printed digit stands for: 157.20M has 10,000.
     ``error`` is what follows ± or stands in brackets. ``unit`` is the one that was printed.
@@ -40,12 +42,15 @@ class Printed:
 
     @classmethod
     def of(cls, text: str) -> "Printed":
-        """Read ``text``; raises ValueError where it is no number."""
+        """Read ``text``; raises ValueError where it is no number, or in a unit not known here."""
         found = _PATTERN.fullmatch(text.strip())
         if found is None:
             raise ValueError(f"{text!r} is no number as papers print them, such as 18.06 ± 0.01")
         unit = found["unit"] or ""
-        scale = _UNITS.get(unit, Decimal(1)).scaleb(_PREFIXES[found["prefix"]])
+        if unit not in _UNITS:
+            known = ", ".join(filter(None, _UNITS))
+            raise ValueError(f"{text!r}: the unit {unit} is not known (there are {known})")
+        scale = _UNITS[unit].scaleb(_PREFIXES[found["prefix"]])
         value = _decimal(found["value"])
         error = found["error"] or found["bracketed"]
         return cls(

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from residual_lab.reproduce.arguments import Asked
-from residual_lab.reproduce.paper import paper_difference, verdict
+from residual_lab.reproduce.paper import difference_text, paper_difference, verdict
 from residual_lab.reproduce.plan import Planned
 from residual_lab.reproduce.results import Results
 from residual_lab.tables.metrics import metric_named
-from residual_lab.tables.numbers import DASH, fixed, interval_text, probability
+from residual_lab.tables.numbers import DASH, interval_text, probability
 from residual_lab.tables.render import as_text
 from residual_lab.tables.table import Table
 
@@ -44,13 +44,14 @@ def _sayings(asked: Asked, found: Results) -> list[str]:
             continue
         unit = metric.unit
         if gap.low is None or gap.high is None or ours.p is None:
-            said = f"{interval_text(gap.mean / unit)}, of one seed: no evidence"
+            why = "of one seed" if gap.n == 1 else "the same at every seed"
+            said = f"{interval_text(gap.mean / unit, places=metric.places)}, {why}: no evidence"
         else:
             interval = interval_text(gap.mean / unit, gap.low / unit, gap.high / unit)
             said = f"{interval}, p = {probability(ours.p)}".replace("= <", "<")
         paper = paper_difference(asked.table, row)
         if paper is not None:
-            said += f"; the paper: {fixed(paper.value, 4, sign=True)} ({verdict(ours, paper)})"
+            said += f"; the paper: {difference_text(paper, metric)} ({verdict(ours, paper)})"
         lines.append(f"- **{ours.group.label}**: Δ {metric.title} {said}.")
     return ["\n".join(lines) or "No row has a difference to its baseline yet."]
 

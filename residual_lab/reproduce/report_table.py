@@ -3,7 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 from residual_lab.reproduce.arguments import Asked
-from residual_lab.reproduce.paper import SIGNIFICANT, paper_difference, printed, verdict
+from residual_lab.reproduce.paper import (
+    SIGNIFICANT,
+    difference_text,
+    paper_difference,
+    printed,
+    verdict,
+)
 from residual_lab.reproduce.results import Results
 from residual_lab.reproduce.table_file import Row, TableFile
 from residual_lab.reproduce.timing import Timing
@@ -55,7 +61,8 @@ def _paper_columns(table: TableFile, rows: Mapping[int, Row]) -> list[ColumnOfCe
         gap = paper_difference(table, rows[id(ours)])
         if gap is None:
             return Cell("" if ours.is_baseline else DASH)
-        return Cell(fixed(gap.value, 4, sign=True), gap.value, {"error": gap.error})
+        text = difference_text(gap, metric_named(table.metric))
+        return Cell(text, gap.value, {"error": gap.error})
 
     def agrees(ours: Comparison) -> Cell:
         said = verdict(ours, paper_difference(table, rows[id(ours)]))
@@ -117,6 +124,11 @@ def _notes(asked: Asked, found: Results, times: Timing | None, further: Sequence
         lines.append(table.note)
     if any(printed(row, table.metric) for row in found.of_file):
         lines.append(_about_the_paper(table))
+    if found.missing:
+        lines.append(
+            f"Not complete: {found.missing} of {found.planned} runs are missing; the same command "
+            "runs them."
+        )
     lines += notes(found.rows, found.runs, metric_named(table.metric), _about_times(times))
     names = {row.name: asked.choices.shown_name(table, row) for row in found.of_file}
     lines += [f"{names[row.name]}: {row.note}" for row in found.of_file if row.note]
@@ -148,7 +160,7 @@ def _about_times(times: Timing | None) -> str:
         return "Step times were not measured side by side (rounds=0), so there are none here."
     batches = " or ".join(str(batch) for batch in sorted(set(times.batches.values())))
     return (
-        f"Step times: training steps of {batches} sequences on {one_thread(times.device)}, "
+        f"Step times: training steps of a batch of {batches} on {one_thread(times.device)}, "
         f"all rows of a batch interleaved in one process, {times.rounds} rounds; medians, and the "
         "median ratio within a round with the 95% interval of a bootstrap over rounds."
     )

@@ -34,12 +34,12 @@ def reproduce(asked: Asked) -> tuple[int, Table]:
     Raises LabError where no run came to an end, and where another process has this table.
     """
     solved: tuple[str, ...] = ()
-    if asked.match is not None:
-        choices, solved = matched(asked)
-        asked = replace(asked, choices=choices)
-    planned = plan(asked.table, asked.choices)
     kept, measures = asked.out / "runs", asked.only is None and asked.rounds > 0
     with held(asked.out):
+        if asked.match is not None:
+            choices, solved = matched(asked)
+            asked = replace(asked, choices=choices)
+        planned = plan(asked.table, asked.choices)
         stopped = 0
         if asked.only is None:
             group = f"{asked.table.name}-{asked.choices.scale}"

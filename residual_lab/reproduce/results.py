@@ -20,13 +20,14 @@ class Results:
     """``rows`` has one comparison a row; ``tried`` one for each learning rate of each row.
 
     ``of_file`` are the rows of the table that the comparisons belong to, ``runs`` what was read
-    of them, unfinished ones too. ``missing``: how many planned runs have not ended.
+    of them, unfinished ones too. ``missing``: how many of the ``planned`` runs have not ended.
     """
 
     of_file: tuple[Row, ...]
     rows: tuple[Comparison, ...]
     tried: tuple[Comparison, ...]
     runs: tuple[Run, ...]
+    planned: int
     missing: int
 
 
@@ -59,6 +60,7 @@ def results(asked: Asked, plan: Sequence[Planned], kept: Path) -> Results:
         rows=tuple(compared([_on_the_same_data(*pair) for pair in shown], metric)),
         tried=tuple(compared([_on_the_same_data(*pair) for pair in every], metric)),
         runs=tuple(r for r in runs if r.path.name in members or r.path.name not in ended),
+        planned=len(places),
         missing=len(places.keys() - ended),
     )
 

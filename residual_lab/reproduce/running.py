@@ -112,8 +112,8 @@ def held(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        (folder / ".lock").unlink(missing_ok=True)  # before the lock goes: who comes next makes one
         lock.release()
-        (folder / ".lock").unlink(missing_ok=True)
         if made and not any(folder.iterdir()):
             folder.rmdir()
 

@@ -110,7 +110,7 @@ def _difference(row: Comparison, metric: Metric) -> Cell:
     details = {"low": found.low, "high": found.high, "n": found.n, "test": found.test}
     mean = found.mean / metric.unit
     if found.low is None or found.high is None:
-        return Cell(interval_text(mean), found.mean, details)
+        return Cell(interval_text(mean, places=metric.places), found.mean, details)
     low, high = found.low / metric.unit, found.high / metric.unit
     return Cell(interval_text(mean, low, high), found.mean, details)
 
@@ -120,6 +120,6 @@ def _p_value(row: Comparison) -> Cell:
     if found is None:
         return Cell("")
     if row.p is None:
-        return Cell("no evidence (n = 1)")
+        return Cell("no evidence (n = 1)" if found.n == 1 else "no evidence (no spread)")
     mark = WELCH if found.test == "welch" else ""
     return Cell(probability(row.p) + mark, row.p, {"uncorrected": found.p})

@@ -15,10 +15,15 @@ _IGNORED_SECTIONS = ("run", "logger")
 _IGNORED_KEYS = ("seed", "data.cache_dir", "data.workers")
 # Losses on other data, or at another length of context, are no comparison.
 _DATA_KEYS = (
-    *("data.name", "data.path", "data.repository", "data.subset", "data.text_field"),
+    *("data.name", "data.path", "data.repository", "data.revision"),
+    *("data.subset", "data.text_field"),
     *("data.tokenizer", "data.vocabulary", "data.sequence_length"),
-    *("data.width", "data.target", "data.target_seed", "data.test_examples"),
-    *("data.classes", "data.image_size", "data.resize", "data.label_field"),
+    *("data.validation_tokens", "data.validation_fraction"),
+    *("data.test_tokens", "data.test_fraction"),
+    *("data.width", "data.target", "data.target_seed"),
+    *("data.validation_examples", "data.test_examples"),
+    *("data.classes", "data.image_size", "data.resize", "data.image_field", "data.label_field"),
+    *("data.validation_images", "data.channels"),
 )
 
 Settings = dict[str, Hashable]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from residual_lab.errors import LabError, suggestion
-from residual_lab.tables.numbers import mean_and_deviation, with_prefix
+from residual_lab.tables.numbers import fixed, mean_and_deviation, with_prefix
 from residual_lab.tables.runs import Run
 from residual_lab.tables.statistics import Spread
 
@@ -26,6 +26,11 @@ class Metric:
     relative: bool = False
     same: tuple[tuple[str, ...], ...] = ()
     show: Callable[[Spread], str] = mean_and_deviation
+
+    @property
+    def places(self) -> int:
+        """Decimals of a difference of which nothing else is known."""
+        return 4 if self.unit == 1 else 2
 
     @property
     def key(self) -> str:
@@ -52,14 +57,23 @@ def _loss(spread: Spread) -> str:
     return mean_and_deviation(spread, digits=5)
 
 
+def _percent(spread: Spread) -> str:
+    return mean_and_deviation(spread) if spread.std else fixed(spread.mean, 2)
+
+
+def _accuracy(key: str, title: str) -> Metric:
+    """A share in files, percent on a screen."""
+    return Metric((key,), title, unit=0.01, lower_is_better=False, show=_percent)
+
+
 METRICS = (
     Metric(("val_loss",), "val loss", show=_loss),
     Metric(("test_loss",), "test loss", show=_loss),
     Metric(("perplexity",), "perplexity"),
-    Metric(("val_accuracy",), "val accuracy", lower_is_better=False),
-    Metric(("test_accuracy",), "test accuracy", lower_is_better=False),
-    Metric(("val_top5_accuracy",), "val top-5", lower_is_better=False),
-    Metric(("test_top5_accuracy",), "test top-5", lower_is_better=False),
+    _accuracy("val_accuracy", "val accuracy [%]"),
+    _accuracy("test_accuracy", "test accuracy [%]"),
+    _accuracy("val_top5_accuracy", "val top-5 [%]"),
+    _accuracy("test_top5_accuracy", "test top-5 [%]"),
     Metric(("params",), "params", relative=True),
     Metric(("params_connection",), "in connection"),
     Metric(

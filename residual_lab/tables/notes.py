@@ -4,7 +4,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from residual_lab.measure.protocol import NATS, NATS_PER_IMAGE, SQUARED_ERROR, protocol_text
+from residual_lab.measure.protocol import (
+    NATS,
+    NATS_PER_IMAGE,
+    SQUARED_ERROR,
+    kind_of,
+    protocol_text,
+)
 from residual_lab.tables.comparison import Comparison, by_seed
 from residual_lab.tables.metrics import Metric, lookup
 from residual_lab.tables.runs import Run
@@ -48,8 +54,13 @@ def _statistics(rows: Sequence[Comparison], metric: Metric) -> list[str]:
     alone = [row.group.label for row in rows if row.baseline is None]
     if names and alone:
         lines.append(f"No baseline on the same data: {', '.join(alone)}.")
-    if any(row.difference and row.difference.test == "none" for row in rows):
+    untested = {row.difference.n for row in rows if row.difference and row.difference.p is None}
+    if 1 in untested:
         lines.append("No evidence: a single seed cannot tell a difference from noise.")
+    if untested - {1}:
+        lines.append(
+            "No spread: the difference is the same at every seed, so nothing says how noisy."
+        )
     without = [row.group.label for row in rows if not by_seed(row.group, metric)]
     if without:
         lines.append(f"No {metric.title}: {', '.join(without)}.")
@@ -86,7 +97,7 @@ def _setting(runs: Sequence[Run]) -> list[str]:
     finished = [run for run in runs if run.status == "finished"] or runs
     tokens = _distinct(run.result.get("tokens") for run in finished)
     steps = _distinct(run.result.get("steps") for run in finished)
-    unit = " and ".join(sorted({_UNITS.get(_source(run), "tokens") for run in runs}))
+    unit = " and ".join(sorted({kind_of(_source(run)) for run in runs}))
     lines = [f"Scale: model {model}; budget {tokens} {unit} in {steps} optimizer steps."]
     prints: dict[str, set[str]] = defaultdict(set)
     for run in runs:
@@ -111,7 +122,7 @@ def _measuring(runs: Sequence[Run]) -> list[str]:
     for run in runs:
         measure = run.config.get("measure", {})
         if "warmup_steps" in measure and "window_steps" in measure:
-            loss = _LOSSES.get(_source(run), NATS)
+            loss = _PROTOCOLS[kind_of(_source(run))]
             windows.add((measure["warmup_steps"], measure["window_steps"], loss))
     protocols = [protocol_text(*window) for window in sorted(windows)]
     return [
@@ -121,10 +132,7 @@ def _measuring(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-# By the source of the data, where it is not text.
-_IMAGES = ("digits", "cifar", "images")
-_LOSSES = {"synthetic": SQUARED_ERROR, **dict.fromkeys(_IMAGES, NATS_PER_IMAGE)}
-_UNITS = {"synthetic": "examples", **dict.fromkeys(_IMAGES, "images")}
+_PROTOCOLS = {"tokens": NATS, "images": NATS_PER_IMAGE, "examples": SQUARED_ERROR}
 
 
 def _source(run: Run) -> str:

@@ -74,10 +74,12 @@ def probability(p: float) -> str:
     return f"{p:.2f}" if p >= 0.1 else f"{p:.2g}"
 
 
-def interval_text(mean: float, low: float | None = None, high: float | None = None) -> str:
-    """A difference, with its interval: ``−0.0261 [−0.0352, −0.0170]``; one of one seed without."""
+def interval_text(
+    mean: float, low: float | None = None, high: float | None = None, places: int = 4
+) -> str:
+    """A difference, with its interval: ``−0.0261 [−0.0352, −0.0170]``; alone at ``places``."""
     if low is None or high is None:
-        return scientific(mean, sign=True) if tiny(mean) else fixed(mean, 4, sign=True)
+        return scientific(mean, sign=True) if tiny(mean) else fixed(mean, places, sign=True)
     if tiny(mean, low, high):
         texts = [scientific(value, sign=True) for value in (mean, low, high)]
     else:

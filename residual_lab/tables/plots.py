@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
+from residual_lab.measure.protocol import LOSS_UNITS, kind_of
 from residual_lab.tables.comparison import Comparison, baselines_first, compare_groups
 from residual_lab.tables.cost_plots import cost
 from residual_lab.tables.curve_plots import axis_curve, grid_map, sensitivity
@@ -111,7 +112,8 @@ def _curves(group: Group) -> dict[int, dict[int, float]]:
 def loss_curves(rows: Sequence[Comparison]) -> Figure | None:
     """Left: mean validation loss ± standard deviation. Right: its difference to the baseline.
 
-    Of vectors that a linear map makes, tokens are examples and losses squared errors.
+    Of vectors that a linear map makes, tokens are examples and losses squared errors; of images,
+    tokens are images.
     """
     curves = {row.group.label: _curves(row.group) for row in rows}
     drawn = [row for row in rows if curves[row.group.label]]
@@ -142,10 +144,9 @@ def loss_curves(rows: Sequence[Comparison]) -> Figure | None:
 
 def _units(rows: Sequence[Comparison]) -> tuple[str, str]:
     """Of the loss, and of what a run is trained on."""
-    kinds = {row.group.settings.get("data.source") == "synthetic" for row in rows}
-    if kinds == {True}:
-        return "squared error", "examples"
-    return " or ".join(["nats/token"] + ["squared error"] * (True in kinds)), "training tokens"
+    kinds = list(dict.fromkeys(kind_of(row.group.settings.get("data.source")) for row in rows))
+    losses = [LOSS_UNITS[kind] for kind in kinds]
+    return " or ".join(losses), f"training {' or '.join(kinds)}"
 
 
 def _leave_out_the_start(axes: Axes, curves: Sequence[dict[int, dict[int, float]]]) -> None:
@@ -236,7 +237,9 @@ def _difference_line(
     if gap.test == "none":
         hollow = {"markerfacecolor": "white", "markeredgecolor": look["color"]}
         axes.plot(mean, height, **(look | hollow))
-        _remark(axes, mean, height, "one seed: no evidence")
+        _remark(
+            axes, mean, height, "one seed: no evidence" if gap.n == 1 else "no spread: no evidence"
+        )
         return
     half = half_interval(row, metric)
     axes.errorbar(mean, height, xerr=half, elinewidth=1.1, capsize=2, capthick=1.1, **look)

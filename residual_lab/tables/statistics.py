@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+ROUNDING = 1e-9  # of a mean: what differs by less differs by rounding
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -19,9 +21,9 @@ class Spread:
 class Difference:
     """``row − baseline`` with its 95% t-interval and two-sided p-value.
 
-    ``test`` is "paired" (by shared seeds), "welch" (seeds not shared), or "none": one value says
-    nothing about noise, so that interval and p-value are None. ``n`` counts what the test stands
-    on: pairs, or for Welch's test the smaller of the two groups.
+    ``test`` is "paired" (by shared seeds), "welch" (seeds not shared), or "none": one value, or the
+    same difference at every seed, says nothing about noise, so that interval and p-value are None.
+    ``n`` counts what the test stands on: pairs, or for Welch's test the smaller of the two groups.
     """
 
     mean: float
@@ -84,8 +86,12 @@ def _t_test(mean: float, error: float, freedom: float, n: int, test: str) -> Dif
     # Imported at use: a third of a second that listing need not pay.
     from scipy.special import stdtr, stdtrit
 
+    if error <= ROUNDING * abs(mean):  # without noise there is no test: only equal values are equal
+        if mean == 0:
+            return Difference(0.0, 0.0, 0.0, 1.0, n, test)
+        return Difference(mean, None, None, None, n, "none")
     half = float(stdtrit(freedom, 0.975)) * error
-    p = 2 * float(stdtr(freedom, -abs(mean) / error)) if error > 0 else float(mean == 0)
+    p = 2 * float(stdtr(freedom, -abs(mean) / error))
     return Difference(mean, mean - half, mean + half, p, n, test)
 
 

@@ -16,9 +16,9 @@ _TITLES = {
     "val_loss": "validation loss",
     "test_loss": "test loss",
     "perplexity": "perplexity",
-    "val_accuracy": "validation accuracy",
-    "test_accuracy": "test accuracy",
-    "test_top5_accuracy": "test top-5 accuracy",
+    "val_accuracy": "validation accuracy [%]",
+    "test_accuracy": "test accuracy [%]",
+    "test_top5_accuracy": "test top-5 accuracy [%]",
     "peak_memory_bytes": "peak memory [GiB]",
     "step_time_s": "median step time [s]",
 }
@@ -83,7 +83,7 @@ def _change(metric: Metric, own: float | None, base: float | None, meaningful: b
         return Cell(DASH)
     if metric.relative:
         return Cell(percentage(own / base - 1), own / base - 1)
-    return Cell(fixed(own - base, 4, sign=True), own - base)
+    return Cell(fixed((own - base) / metric.unit, metric.places, sign=True), own - base)
 
 
 def _notes(run: Run, plain: Run | None) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from residual_lab.cli import main
 from residual_lab.reproduce import timing
 from residual_lab.run_directory import RunDirectory
 from tests.reproduce.fake_runs import FakeRuns
@@ -44,6 +45,15 @@ def test_match_finds_the_depth_of_a_costly_variant(reproduce: Reproduce, tmp_pat
     assert reproduce("match=params", "seeds=1", "model.layers=20") == 0
     more = math.ceil(20 * 2 * 64 * 64 / (12 * 64 * 64 + 2 * 64))
     assert json.loads((tmp_path / "out/matched.json").read_text())["depth"] == 20 + more
+
+
+def test_match_says_that_the_blocks_of_a_resnet_are_not_solved(
+    capsys: pytest.CaptureFixture[str], runs: FakeRuns
+) -> None:
+    assert main(["reproduce", "laurel/resnet50", "match=params"]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "match=params: a resnet has no model.layers to solve" in line
+    assert runs.executed == []
 
 
 def test_step_times_are_measured_together_once(reproduce: Reproduce, tmp_path: Path) -> None:

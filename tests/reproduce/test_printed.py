@@ -17,6 +17,8 @@ from residual_lab.reproduce.printed import Printed
         ("18.61 (0.02)", 18.61, 0.02, 0.01, ""),
         ("11.65 GB", 11.65e9, None, 1e7, "GB"),
         ("6 GiB", 6 * 2**30, None, 2**30, "GiB"),
+        ("11.65MiB", 11.65 * 2**20, None, 2**20 / 100, "MiB"),
+        ("11.65GB", 11.65e9, None, 1e7, "GB"),
         ("0.095 s", 0.095, None, 1e-3, "s"),
         ("657 ms", 0.657, None, 1e-3, "ms"),
         ("8.09 h", 8.09 * 3600, None, 36, "h"),
@@ -38,6 +40,12 @@ def test_what_papers_print(
 @pytest.mark.parametrize("text", ["", "n/a", "157.20.1M", "± 0.01", "3.0 (0.1", "1e6", "12 M x"])
 def test_what_is_no_number_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no number as papers print them"):
+        Printed.of(text)
+
+
+@pytest.mark.parametrize("text", ["11.65 Gb", "3 K", "0.1 sec", "157.20 M"])
+def test_units_that_are_not_known_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"the unit \w+ is not known \(there are %, B, MB"):
         Printed.of(text)
 
 

@@ -135,9 +135,12 @@ def test_stopped_and_run_again_gives_the_table_of_a_straight_run(
     runs.ending = stop
     assert reproduce() != 0
     assert sum(1 for _ in (tmp_path / "runs").rglob("result.json")) == 5
+    said = "Not complete: 7 of 12 runs are missing"
+    assert said in (tmp_path / "out/report.md").read_text()
     runs.ending = FakeRuns.finish
     assert reproduce() == 0
     stopped = contents(tmp_path / "out")
+    assert "Not complete" not in (tmp_path / "out/report.md").read_text()
     for name in ("out", "runs"):
         (tmp_path / name).rename(tmp_path / f"first-{name}")
     reproduce()
@@ -234,6 +237,21 @@ def test_only_estimate_fills_in_what_can_be_counted(
     assert runs.executed == [] and [path.name for path in tmp_path.iterdir()] == ["own"]
     assert reproduce("scale=paper", "only=estimate", "rows=Plain", "out=costs.md", *small) == 0
     assert "36,060,672" in (tmp_path / "costs.md").read_text()
+
+
+def test_only_estimate_compares_the_share_that_a_row_adds(
+    reproduce: Reproduce, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rows = [dict(row) for row in TABLE["rows"]]
+    rows[1]["paper"] = {"added_parameters": "0.00%"}
+    rows[2]["paper"] = {"added_parameters": "14.01%"}
+    write(tmp_path / "own" / "small.yaml", {**TABLE, "rows": rows})
+    short = ("data.sequence_length=16", "budget.batch_tokens=16")
+    assert reproduce("scale=paper", "only=estimate", "format=json", *short) == 0
+    found = {row["row"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    added = 100 * 4 * 5_506_560 / 157_204_992
+    assert added == pytest.approx(14.011, abs=1e-3)
+    assert [found[name]["params_match"] for name in ("RW", "Deeper")] == ["rounded"] * 2
 
 
 def test_the_table_alone_is_on_standard_output(

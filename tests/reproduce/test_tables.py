@@ -68,6 +68,8 @@ def test_the_tables_are_those_of_the_papers() -> None:
 
 def test_printed_percentages_are_accuracies_between_0_and_1() -> None:
     table = load_table("laurel/resnet50")
+    bare = table.row("LAuReL-RW").model_copy(update={"paper": {"test_accuracy": "75.10"}})
+    assert (printed(bare, table.metric) or ("", None))[1].value == pytest.approx(0.7510)
     name, number = printed(table.row("LAuReL-RW"), table.metric) or ("", None)
     assert (name, number and (number.value, number.error)) == (
         "test_accuracy",
@@ -142,6 +144,30 @@ def test_rows_that_tables_share_are_the_same_runs(composed: Compose) -> None:
     tables = [(load_table(name), row) for name, row in shared]
     runs = [composed(table.overrides_of(table.row(row), "desk")) for table, row in tables]
     assert len({config_hash(run) for run in runs}) == 1
+
+
+def test_printed_shares_of_added_parameters(composed: Compose) -> None:
+    """Of ResNet-50: the layer exactly; the variants, placed we do not know where, by the notes."""
+    table, shares = load_table("laurel/resnet50"), {}
+    counts = {}
+    for row in table.rows:
+        with torch.device("meta"):
+            model = build_model(composed(table.overrides_of(row, "paper")))
+        counts[row.name] = sum(parameter.numel() for parameter in model.parameters())
+        shares[row.name] = 100 * (counts[row.name] / counts["Baseline"] - 1)
+    matches = {
+        row.name: Printed.of(row.paper["added_parameters"]).matches(shares[row.name])
+        for row in table.rows
+    }
+    assert matches == {
+        "Baseline": "rounded",
+        "Baseline + 1 layer": "rounded",
+        **dict.fromkeys(("LAuReL-RW", "LAuReL-RW+LR", "LAuReL-RW+LR+PA")),
+    }
+    low_rank = counts["LAuReL-RW+LR"] - counts["LAuReL-RW"]
+    note = table.row("LAuReL-RW+LR").note or ""
+    assert f"{low_rank:,} parameters or {shares['LAuReL-RW+LR']:.2f}%" in note
+    assert f"{shares['LAuReL-RW+LR+PA']:.2f}%" in (table.row("LAuReL-RW+LR+PA").note or "")
 
 
 @pytest.mark.parametrize(("table", "row"), [*rows("params")], ids=lambda x: x.name)

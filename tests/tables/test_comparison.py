@@ -170,7 +170,8 @@ def test_differences_can_be_taken_in_another_metric(tmp_path: Path) -> None:
     make_run(tmp_path, "laurel_rw", val_accuracy=0.625)
     table = compare(load_runs([tmp_path]), metric="val_accuracy")
     assert [column.key for column in table.columns][2:4] == ["val_accuracy", "difference"]
-    assert texts(table, "difference")["laurel_rw"] == "+0.1250"
+    assert [cell.text for cell in table.column("val_accuracy")] == ["50.00", "62.50"]  # percent
+    assert texts(table, "difference")["laurel_rw"] == "+12.50"
 
 
 def test_one_seed_is_marked(tmp_path: Path) -> None:
@@ -292,7 +293,11 @@ def test_losses_and_budgets_are_named_by_what_they_count(tmp_path: Path) -> None
     make_run(tmp_path / "text")
     data = {"data": {"name": "linear_map", "source": "synthetic", "width": 100}}
     make_run(tmp_path / "toy", overrides=data)
-    text, toy = (" ".join(compare(load_runs([tmp_path / name])).notes) for name in ("text", "toy"))
+    make_run(tmp_path / "images", overrides={"data": {"name": "digits", "source": "digits"}})
+    text, toy, images = (
+        " ".join(compare(load_runs([tmp_path / name])).notes) for name in ("text", "toy", "images")
+    )
+    assert "1,228,800 images in" in images and "Loss is nats per image" in images
     assert "1,228,800 tokens in" in text and "Loss is nats per token" in text
     assert "1,228,800 examples in" in toy and "Loss is the squared error" in toy
     assert "nats" not in toy

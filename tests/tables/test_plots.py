@@ -101,7 +101,8 @@ def test_differences_show_every_row_also_those_that_say_nothing(rows: list[Compa
     labels = [text.get_text() for text in axes.get_yticklabels()]
     assert labels == ["highway", "laurel_lr", "laurel_pa", "laurel_rw", "rezero"]
     remarks = {text.get_text() for text in axes.texts}
-    assert remarks == {"no run finished", "one seed: no evidence"}
+    said = {"no run finished", "one seed: no evidence", "no spread: no evidence"}
+    assert remarks == said  # the gap of one row is the same at every seed
 
 
 def with_baselines(
@@ -111,8 +112,13 @@ def with_baselines(
     groups = {}
     for number, (name, loss) in enumerate(losses.items()):
         keys = {"model.layers": number}
-        ended: dict[str, Any] = {"status": "diverged"} if loss is None else {"val_loss": loss}
-        runs = load_runs([make_run(folder, seed=s, overrides=keys, **ended) for s in (0, 1)])
+        ended: list[dict[str, Any]] = [
+            {"status": "diverged"} if loss is None else {"val_loss": loss + 0.01 * number * seed}
+            for seed in (0, 1)
+        ]
+        runs = load_runs(
+            [make_run(folder, seed=s, overrides=keys, **ending) for s, ending in enumerate(ended)]
+        )
         groups[name] = Group(name, settings_of(runs[0].config), tuple(runs))
     return compared([(groups[name], groups[baselines[name]]) for name in groups], LOSS)
 
@@ -203,18 +209,20 @@ def test_without_step_times_measured_side_by_side_cost_has_none(
 def test_units_are_those_of_the_data(tmp_path: Path) -> None:
     synthetic = {"data.source": "synthetic"}
     make_run(tmp_path / "toy", overrides=synthetic, val_loss=3.5)
+    make_run(tmp_path / "images", overrides={"data.source": "cifar"}, val_loss=3.5)
     make_run(tmp_path / "text", val_loss=3.5)
     found = []
-    for folders in (("toy",), ("text",), ("toy", "text")):
+    for folders in (("toy",), ("text",), ("images",), ("text", "toy")):
         runs = load_runs([tmp_path / folder for folder in folders])
         figure = loss_curves(compare_groups(runs, "plain", LOSS))
         assert figure is not None
         axes = figure.axes[0]
         found.append((axes.get_ylabel(), axes.get_xlabel()))
     assert found == [
-        ("validation loss (squared error)", "examples"),
+        ("validation loss (squared error)", "training examples"),
         ("validation loss (nats/token)", "training tokens"),
-        ("validation loss (nats/token or squared error)", "training tokens"),
+        ("validation loss (nats/image)", "training images"),
+        ("validation loss (nats/token or squared error)", "training tokens or examples"),
     ]
 
 

@@ -83,6 +83,18 @@ def test_equal_rows_have_no_difference_at_all() -> None:
     assert (found.mean, found.low, found.high, found.p) == (0.0, 0.0, 0.0, 1.0)
 
 
+@pytest.mark.parametrize("gap", [0.25, 0.1])
+def test_the_same_difference_at_every_seed_is_no_evidence(gap: float) -> None:
+    """Accuracies are counts: with few seeds their differences may be equal by chance."""
+    row = [0.5, 0.75, 0.625]
+    for base in ([value - gap for value in row], [value + gap for value in row]):
+        found = paired(row, base)
+        assert abs(found.mean) == pytest.approx(gap)
+        assert (found.low, found.high, found.p, found.n) == (None, None, None, 3)
+    found = paired([0.5, 0.75, 0.625], [0.25, 0.5, 0.5])  # a spread, however small the counts
+    assert found.p is not None and found.p > 0
+
+
 def test_holm_gives_the_numbers_of_r() -> None:
     # p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm") in R
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
