@@ -33,6 +33,8 @@ class Memory:
 
 @dataclass(frozen=True)
 class Estimate:
+    """What one device holds and computes, counted."""
+
     parameters: int
     connection_parameters: int
     flops_per_token: float  # forward and backward

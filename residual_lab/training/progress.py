@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from residual_lab.config.schema import Config
+from residual_lab.measure.protocol import kind_of
 from residual_lab.training.recorder import Recorder
 
 log = logging.getLogger(__name__)
@@ -16,11 +17,12 @@ LINES = 20  # lines about training in the log of a whole run
 
 
 class StepProgress(pl.Callback):
-    """Optimizer steps done, loss, tokens per second and time left, of the first process."""
+    """Optimizer steps done, loss, tokens (or images) per second and time left, of process 0."""
 
     def __init__(self, recorder: Recorder, console: Console | None, steps: int) -> None:
         self.recorder, self.steps = recorder, steps
         self._bar = _bar(console) if console is not None and console.is_terminal else None
+        self._read = kind_of(recorder.config.data.source)
         self._next_line = 0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -36,10 +38,12 @@ class StepProgress(pl.Callback):
     ) -> None:
         latest = self.recorder.latest
         if self._bar is not None and trainer.is_global_zero:
-            self._bar.update(self._task, completed=trainer.global_step, numbers=_numbers(latest))
+            self._bar.update(
+                self._task, completed=trainer.global_step, numbers=self._numbers(latest)
+            )
         elif latest.get("step") == trainer.global_step and trainer.global_step >= self._next_line:
             left = self.steps - trainer.global_step
-            numbers = f"{_numbers(latest)}{_time_left(left, self.recorder.config, latest)}"
+            numbers = f"{self._numbers(latest)}{_time_left(left, self.recorder.config, latest)}"
             log.info("step %d of %d: %s", trainer.global_step, self.steps, numbers)
             self._next_line = trainer.global_step + max(1, self.steps // LINES)
 
@@ -50,6 +54,17 @@ class StepProgress(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
         self._stop()
+
+    def _numbers(self, latest: dict[str, Any]) -> str:
+        formats = {
+            "train_loss": "loss {:.4f}",
+            "val_loss": "validation {:.4f}",
+            "val_accuracy": "accuracy {:.2%}",
+            "tokens_per_s": f"{{:,.0f}} {self._read}/s",
+        }
+        return ", ".join(
+            text.format(latest[key]) for key, text in formats.items() if latest.get(key) is not None
+        )
 
     def _stop(self) -> None:
         if self._bar is not None:
@@ -65,17 +80,6 @@ def _bar(console: Console) -> Progress:
         TimeRemainingColumn(),
         TextColumn("left"),
         console=console,
-    )
-
-
-def _numbers(latest: dict[str, Any]) -> str:
-    formats = {
-        "train_loss": "loss {:.4f}",
-        "val_loss": "validation {:.4f}",
-        "tokens_per_s": "{:,.0f} tokens/s",
-    }
-    return ", ".join(
-        text.format(latest[key]) for key, text in formats.items() if latest.get(key) is not None
     )
 
 
