@@ -16,6 +16,7 @@ def problems(overrides: list[str], **where: str | Path) -> tuple[str, ...]:
 
 
 GPT2 = "model=gpt2_124m"
+IMAGES = "model=resnet_desk optim=resnet"
 TOY = "model=low_rank_linear data=linear_map optim=sgd"
 
 # override(s), what the only line starts with, what else it says
@@ -86,6 +87,41 @@ ONE_PROBLEM = [
     (f"{TOY} residual=dca", "residual.connection=deepcross", ["has no attention"]),
     (f"{TOY} residual=value_residual", "residual.connection=value_res", ["has no attention"]),
     (f"{TOY} residual=rezero", "residual.granularity=branch: a layer of", ["must be layer"]),
+    (
+        f"{IMAGES} data=digits model.zero_gamma=true model.relu=before_convolutions",
+        "model.zero_gamma=true: ",
+        ["must be false", "model.relu=after_addition"],
+    ),
+    (
+        f"{IMAGES} data=digits data.randaugment=2",
+        "data.randaugment=2: ",
+        ["must be 0", "data.channels=3"],
+    ),
+    (
+        f"{IMAGES} data=digits data.randaugment=16",
+        "data.randaugment=16: must be a whole number",
+        ["≤ 15"],
+    ),
+    (
+        f"{IMAGES} data=digits data.randaugment_magnitude=0",
+        "data.randaugment_magnitude=0: must be",
+        ["≥ 1"],
+    ),
+    (
+        f"{IMAGES} data=digits data.randaugment_magnitude=30",
+        "data.randaugment_magnitude=30: ",
+        ["≤ 29"],
+    ),
+    (
+        f"{IMAGES} data=cifar10 data.path=. data.label_field=img",
+        "data.label_field=img: ",
+        ["fine_label and coarse_label"],
+    ),
+    (
+        f"{IMAGES} data=cifar100 data.path=. data.label_field=coarse_label",
+        "data.classes=100: ",
+        ["has 20"],
+    ),
     ("residual.connection=absent:X", "residual.connection=absent:X", []),
     ("residual.connection=plain:Absent", "residual.connection=plain:Absent", []),
     ("residual.granularity=stage", "residual.granularity=stage: must be one of layer, branch", []),

@@ -77,8 +77,8 @@ class ImageDataConfig(Section):
     crop_padding: Annotated[int, Field(ge=0)] = 4  # of padded: pixels on each side
     crop_area: Fraction = 0.08  # of random_resized: the least share of the image
     flip: bool = False  # half of the training images, left to right
-    randaugment: Annotated[int, Field(ge=0)] = 0  # operations on a training image
-    randaugment_magnitude: Annotated[int, Field(ge=0, le=30)] = 10
+    randaugment: Annotated[int, Field(ge=0, le=15)] = 0  # operations on a training image, of 15
+    randaugment_magnitude: Annotated[int, Field(ge=1, le=29)] = 10  # between 0 and 30
     mixup: NonNegative = 0.0  # two images are mixed in shares from Beta(p, p); 0: none
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0  # of the training loss alone
     resize: Count | None = None  # for evaluation: the shorter side before the centre crop
@@ -90,6 +90,9 @@ class ImageDataConfig(Section):
     def _absolute(cls, value: str | None) -> str | None:
         return None if value is None else absolute(value)
 
+
+CIFAR_CLASSES = {"label": 10, "fine_label": 100, "coarse_label": 20}
+"""By ``label_field``, in the archives: that of CIFAR-10, and the two of CIFAR-100."""
 
 SOURCES: dict[str, type[TextDataConfig] | type[LinearMapConfig] | type[ImageDataConfig]] = {
     "python": TextDataConfig,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from residual_lab.config.data import ImageDataConfig
+from residual_lab.config.data import CIFAR_CLASSES, ImageDataConfig
 from residual_lab.config.models import ResNetConfig, ViTConfig
 from residual_lab.config.schema import ResidualConfig
 
@@ -28,14 +28,21 @@ def inside_blocks(residual: ResidualConfig, model: ResNetConfig) -> Iterator[str
 
 
 def stages(model: ResNetConfig) -> Iterator[str]:
+    """A connection needs an increment at least, and an increment weights that can train."""
     if min(model.depths) < 1:
         yield (
             f"model.stages={list(model.stages)}: the first block of a stage that changes the shape "
             "has no connection, so it needs 2 blocks at least"
         )
+    if model.zero_gamma and model.relu == "before_convolutions":
+        yield (
+            "model.zero_gamma=true: the ReLU behind a norm that starts at zero passes no gradient, "
+            "so no block would ever train; must be false, or set model.relu=after_addition"
+        )
 
 
 def image_size(model: ResNetConfig | ViTConfig, data: ImageDataConfig) -> Iterator[str]:
+    """A ViT cuts whole patches; the last stage of a ResNet sees more than one pixel."""
     size = data.image_size
     if isinstance(model, ViTConfig):
         if size % model.patch_size:
@@ -48,7 +55,8 @@ def image_size(model: ResNetConfig | ViTConfig, data: ImageDataConfig) -> Iterat
         )
 
 
-def images(data: ImageDataConfig) -> Iterator[str]:
+def channels(data: ImageDataConfig) -> Iterator[str]:
+    """What is given for each channel, and what is done to images in colour alone."""
     for key in ("mean", "std"):
         values = getattr(data, key)
         if len(values) != data.channels or (key == "std" and min(values) <= 0):
@@ -56,6 +64,15 @@ def images(data: ImageDataConfig) -> Iterator[str]:
             yield (
                 f"data.{key}={list(values)}: must be {data.channels} numbers{bound}, one a channel"
             )
+    if data.randaugment and data.channels == 1:
+        yield (
+            f"data.randaugment={data.randaugment}: changes colours, which images of "
+            "data.channels=1 do not have; must be 0, or set data.channels=3"
+        )
+
+
+def images(data: ImageDataConfig) -> Iterator[str]:
+    """Where the images are, and of what size."""
     if data.source == "digits" and (data.path is not None or data.image_size != 8):
         yield "data.source=digits: has images of 8 × 8 and reads no path; choose data=cifar10"
     if data.source != "digits" and data.path is None and data.repository is None:
@@ -68,4 +85,28 @@ def images(data: ImageDataConfig) -> Iterator[str]:
         yield f"data.resize={data.resize}: the images of {data.name} have one size; must be null"
 
 
-RULES: tuple[Callable[..., Iterator[str]], ...] = (inside_blocks, stages, image_size, images)
+def labels(data: ImageDataConfig) -> Iterator[str]:
+    """An archive of CIFAR has labels of its own; the field tells which archive it is, too."""
+    if data.source != "cifar" or data.path is None:
+        return
+    classes = CIFAR_CLASSES.get(data.label_field)
+    if classes is None:
+        yield (
+            f"data.label_field={data.label_field}: the archives of CIFAR have label (CIFAR-10), "
+            "fine_label and coarse_label (CIFAR-100); must be one of these"
+        )
+    elif classes != data.classes:
+        yield (
+            f"data.classes={data.classes}: data.label_field={data.label_field} of CIFAR's archives "
+            f"has {classes}; change one of them"
+        )
+
+
+RULES: tuple[Callable[..., Iterator[str]], ...] = (
+    inside_blocks,
+    stages,
+    image_size,
+    channels,
+    images,
+    labels,
+)

@@ -13,12 +13,26 @@ from numpy.random import Generator, Philox
 from numpy.typing import NDArray
 
 from residual_lab.config.data import ImageDataConfig
-from residual_lab.data.images import BILINEAR, EXTRA, Pixels, as_image, as_pixels, centre
+from residual_lab.data.images import (
+    BILINEAR,
+    EXTRA,
+    Pixels,
+    as_image,
+    as_pixels,
+    centre,
+    in_colours,
+)
 from residual_lab.errors import DataError
 from residual_lab.seeds import stream_seed
 
 _ASPECTS = (3 / 4, 4 / 3)  # of random crops, width to height
 _ATTEMPTS = 10
+
+
+def check_augmentation(data: ImageDataConfig) -> None:
+    """Raise DataError where a package is missing that training images are changed by."""
+    if data.randaugment:
+        _randaugment(data.randaugment, data.randaugment_magnitude)
 
 
 def augmented(picture: Any, data: ImageDataConfig, seed: int, place: int) -> Pixels:
@@ -51,7 +65,7 @@ def random_resized_crop(picture: Any, data: ImageDataConfig, random: Generator) 
     width, height = image.size
     box = _box(width, height, data.crop_area, random)
     size = (data.image_size, data.image_size)
-    image = image.convert("RGB" if data.channels == 3 else "L")
+    image = in_colours(image, data.channels)
     return as_pixels(image.resize(size, resample=BILINEAR, box=box), data.channels)
 
 

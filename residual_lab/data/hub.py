@@ -113,8 +113,13 @@ def _local_folder(data: TextDataConfig) -> LocalFiles:
     return LocalFiles(root, names, data.text_field, (0.0, 0.0))
 
 
-def hub_error(error: Exception, key: str, value: str) -> DataError:
-    """One line that says what to do about an error of the hub's clients."""
+def hub_error(
+    error: Exception, key: str, value: str, at_hand: str = "data=python_source"
+) -> DataError:
+    """One line that says what to do about an error of the hub's clients.
+
+    ``at_hand`` are data of the same kind that need no download.
+    """
     from huggingface_hub import errors
 
     reason = f"{type(error).__name__}: {str(error).strip() or 'no reason given'}".splitlines()[0]
@@ -134,6 +139,6 @@ def hub_error(error: Exception, key: str, value: str) -> DataError:
         return DataError(f"{key}={value} cannot be read as a data set ({reason})")
     return DataError(
         f"{key}={value} cannot be read from the hub ({reason}): check the connection, HF_ENDPOINT "
-        f"and HF_HUB_OFFLINE and run again, what is tokenised is kept; {ELSEWHERE}; or take "
-        "data=python_source, which needs no download"
+        f"and HF_HUB_OFFLINE and run again, what is there is kept; {ELSEWHERE}; or take "
+        f"{at_hand}, which needs no download"
     )

@@ -4,6 +4,7 @@ Shapes: B images, C channels, H and W pixels.
 """
 
 import math
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,9 +15,14 @@ from torch.utils.data import DataLoader
 
 from residual_lab.config.data import ImageDataConfig
 from residual_lab.config.schema import Config
-from residual_lab.data.augmentation import augmented, mixing_partners, mixing_share
+from residual_lab.data.augmentation import (
+    augmented,
+    check_augmentation,
+    mixing_partners,
+    mixing_share,
+)
 from residual_lab.data.batches import Batch
-from residual_lab.data.images import ImageSet, Pixels, centre, load
+from residual_lab.data.images import Pixels, centre, load
 from residual_lab.data.module import DataModule
 from residual_lab.data.order import permutation
 
@@ -34,6 +40,10 @@ class ImageDataModule(DataModule):
         self.mean, self.std = (
             torch.tensor(values)[:, None, None] for values in (config.data.mean, config.data.std)
         )
+
+    def setup(self, stage: str | None = None) -> None:
+        """Before the first batch: raise DataError where what changes images is missing."""
+        check_augmentation(self.data)
 
     @property
     def guess_loss(self) -> float:
@@ -64,10 +74,10 @@ class ImageDataModule(DataModule):
         return mixed[0], mixed[1]
 
     def val_dataloader(self) -> DataLoader[Batch]:
-        return self._evaluation(load(self.data).validation)
+        return self._evaluation("validation")
 
     def test_dataloader(self) -> DataLoader[Batch]:
-        return self._evaluation(load(self.data).test)
+        return self._evaluation("test")
 
     def _training(self, places: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """What is at ``places`` of the stream: a permutation of the set for each epoch."""
@@ -82,12 +92,15 @@ class ImageDataModule(DataModule):
         ]
         return self._normalised(pixels), torch.from_numpy(images.labels[chosen])
 
-    def _evaluation(self, images: ImageSet) -> DataLoader[Batch]:
-        def take(chosen: NDArray[np.int64]) -> Batch:
-            pixels = [centre(images.pictures[index], self.data) for index in chosen]
-            return self._normalised(pixels), torch.from_numpy(images.labels[chosen])
+    def _evaluation(self, name: str) -> DataLoader[Batch]:
+        size = len(getattr(load(self.data), name))
+        return self.evaluation(partial(self._cut, name), size)
 
-        return self.evaluation(take, len(images))
+    def _cut(self, name: str, chosen: NDArray[np.int64]) -> Batch:
+        """Images of the set ``name``: a process that reads may have to load it itself."""
+        images = getattr(load(self.data), name)
+        pixels = [centre(images.pictures[index], self.data) for index in chosen]
+        return self._normalised(pixels), torch.from_numpy(images.labels[chosen])
 
     def _normalised(self, pixels: list[Pixels]) -> Tensor:
         images_BCHW = torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).float() / 255

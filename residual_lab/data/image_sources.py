@@ -2,12 +2,13 @@
 
 import io
 import pickle
+import re
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,8 @@ def load_digits(data: ImageDataConfig) -> ImageCorpus:
     """scikit-learn's digits (Alpaydin and Kaynak 1998) in their own order.
 
     The test set is the last 300, the validation set those before. Neighbours are often of one
-    writer, so parts that are whole leave few writers in two sets.
+    writer, so parts that are whole leave few writers in two sets. Raises DataError, also where
+    there is no scikit-learn.
     """
     try:
         from sklearn.datasets import load_digits as digits
@@ -49,15 +51,19 @@ def load_digits(data: ImageDataConfig) -> ImageCorpus:
 
 
 def load_cifar(data: ImageDataConfig) -> ImageCorpus:
-    """CIFAR-10 or CIFAR-100 (Krizhevsky 2009), in memory; its test set is the test set."""
+    """CIFAR-10 or CIFAR-100 (Krizhevsky 2009), in memory; its test set is the test set.
+
+    Of an archive ``data.label_field`` says which of the two it is. Raises DataError.
+    """
     if data.path is None:
         sets = [_in_memory(part, data) for part in _hub(data)[0]]
     else:
+        layout = _LAYOUTS[data.label_field]
         files = _files(Path(data.path), data)
-        ten = data.classes == 10
-        names = [f"data_batch_{number}" for number in range(1, 6)] if ten else ["train"]
-        tests = ["test_batch"] if ten else ["test"]
-        sets = [_joined([_batch(name, files, data) for name in part]) for part in (names, tests)]
+        sets = [
+            _joined([_batch(name, files, data) for name in names])
+            for names in (layout.train, (layout.test,))
+        ]
     return ImageCorpus(*sets[0].split(data.validation_images), sets[1], version="cifar")
 
 
@@ -65,7 +71,8 @@ def load_images(data: ImageDataConfig) -> ImageCorpus:
     """A folder of class folders, or a data set of the hub; its validation set is the test set.
 
     ImageNet's own test set has no labels, so its validation set is what one tests on, and the
-    validation set is held out of the training set.
+    validation set is held out of the training set. Raises DataError; a file that is no image does
+    so when it is read.
     """
     (train, test), version = _hub(data) if data.path is None else _folders(data)
     return ImageCorpus(*train.split(data.validation_images), test, version=version)
@@ -74,12 +81,37 @@ def load_images(data: ImageDataConfig) -> ImageCorpus:
 # -- CIFAR's archives -----------------------------------------------------------------------
 
 
+class _Layout(NamedTuple):
+    """What the files of an archive are called, and where the labels are in them."""
+
+    number: int  # of CIFAR, in the archive's name
+    train: Sequence[str]
+    test: str
+    labels: int  # bytes before the pixels of an image
+    column: int  # the one of them that is read
+    key: bytes  # of the labels in a pickle
+
+
+_TEN = (10, [f"data_batch_{number}" for number in range(1, 6)], "test_batch")
+_HUNDRED = (100, ["train"], "test")
+_LAYOUTS = {
+    "label": _Layout(*_TEN, 1, 0, b"labels"),
+    "fine_label": _Layout(*_HUNDRED, 2, 1, b"fine_labels"),
+    "coarse_label": _Layout(*_HUNDRED, 2, 0, b"coarse_labels"),
+}
+
+
 def _files(path: Path, data: ImageDataConfig) -> Mapping[str, Callable[[], bytes]]:
-    """The files of an archive, or of a folder and those in it, by name."""
+    """The files of an archive, or of a folder and those in it, by name.
+
+    A folder without the unpacked files stands for the archive in it, that of the right set.
+    """
+    layout = _LAYOUTS[data.label_field]
     if path.is_dir():
-        archives = sorted(path.glob("cifar*.tar.gz"))
+        named = re.compile(rf"cifar[-_]?{layout.number}(?!\d).*\.tar\.gz")
+        archives = sorted(file for file in path.iterdir() if named.fullmatch(file.name))
         found = {file.name: file.read_bytes for file in path.rglob("*") if file.is_file()}
-        if not archives or any(name.startswith(("test", "data_batch")) for name in found):
+        if not archives or {layout.test, f"{layout.test}.bin"} & found.keys():
             return found
         path = archives[0]
     try:
@@ -98,16 +130,15 @@ def _batch(
     name: str, files: Mapping[str, Callable[[], bytes]], data: ImageDataConfig
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Pixels (N, 3072) and labels of one file."""
+    layout = _LAYOUTS[data.label_field]
     try:
         if f"{name}.bin" in files:
-            labels = 1 if data.classes == 10 else 2  # CIFAR-100: coarse and fine
             content = np.frombuffer(files[f"{name}.bin"](), np.uint8)
-            rows = content.reshape(-1, labels + 3072)
-            return rows[:, labels:], rows[:, labels - 1].astype(np.int64)
+            rows = content.reshape(-1, layout.labels + 3072)
+            return rows[:, layout.labels :], rows[:, layout.column].astype(np.int64)
         if name in files:
             batch = _Arrays(io.BytesIO(files[name]()), encoding="bytes").load()
-            key = b"labels" if data.classes == 10 else b"fine_labels"
-            return batch[b"data"], np.array(batch[key], np.int64)
+            return batch[b"data"], np.array(batch[layout.key], np.int64)
     except (ValueError, KeyError, TypeError, pickle.UnpicklingError, EOFError) as error:
         raise DataError(
             f"data.path={data.path}: {name} is no file of {data.name}: {error}"
@@ -207,16 +238,25 @@ class _Rows(Sequence[Any]):
         return self.rows[index][self.field]
 
 
-def _hub(data: ImageDataConfig) -> tuple[tuple[ImageSet, ImageSet], str]:
+def _splits(data: ImageDataConfig) -> tuple[Mapping[str, Any], str]:
+    """Those of the data set on the hub, or in its cache, and the commit that they are of."""
     import datasets
 
     from residual_lab.data.hub import hub_error
 
     datasets.disable_progress_bars()
     try:
-        splits = datasets.load_dataset(str(data.repository), revision=data.revision)
+        builder = datasets.load_dataset_builder(str(data.repository), revision=data.revision)
+        builder.download_and_prepare()
+        return builder.as_dataset(), str(builder.hash)
     except Exception as error:
-        raise hub_error(error, "data.repository", str(data.repository)) from None
+        raise hub_error(
+            error, "data.repository", str(data.repository), at_hand="data=digits"
+        ) from None
+
+
+def _hub(data: ImageDataConfig) -> tuple[tuple[ImageSet, ImageSet], str]:
+    splits, commit = _splits(data)
     test = next((name for name in ("validation", "test") if name in splits), None)
     if "train" not in splits or test is None:
         raise DataError(
@@ -234,7 +274,7 @@ def _hub(data: ImageDataConfig) -> tuple[tuple[ImageSet, ImageSet], str]:
                 )
         labels = np.array(rows[data.label_field], np.int64)
         sets.append(ImageSet(_Rows(rows, data.image_field), labels))
-    return (sets[0], sets[1]), f"{data.repository} {data.revision}"
+    return (sets[0], sets[1]), f"{data.repository} {commit}"
 
 
 def _in_memory(images: ImageSet, data: ImageDataConfig) -> ImageSet:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -84,33 +85,85 @@ class ImageCorpus:
 
 @lru_cache(maxsize=2)
 def load(data: ImageDataConfig) -> ImageCorpus:
-    """Find the images that ``data`` describes, once. Raises DataError."""
+    """Find the images that ``data`` describes, once; arrays have ``data.channels``.
+
+    Raises DataError, also where Pillow is missing and the images need it.
+    """
     from residual_lab.data import image_sources
 
+    if data.path is not None and not Path(data.path).exists():
+        raise DataError(
+            f"data.path={data.path}: there is no such file or folder; say with data.path=PATH "
+            f"where {data.name} is now"
+        )
+    _check_pillow(data)
     corpus = getattr(image_sources, f"load_{data.source}")(data)
     assert isinstance(corpus, ImageCorpus)
-    for name in ("train", "validation", "test"):
-        part: ImageSet = getattr(corpus, name)
-        if not len(part):
-            raise DataError(f"data.path={data.path}: {data.name} has no {name} images in it")
-        outside = part.labels[(part.labels < 0) | (part.labels >= data.classes)]
-        if len(outside):
-            raise DataError(
-                f"data.classes={data.classes}: {data.name} has an image of class {outside[0]}, "
-                "counted from 0; set data.classes and data.label_field to what there is"
-            )
-    return corpus
+    parts: dict[str, ImageSet] = {name: getattr(corpus, name) for name in SETS}
+    for name, part in parts.items():
+        _check_labels(name, part, data)
+        parts[name] = in_channels(part, data.channels)
+    return ImageCorpus(**parts, version=corpus.version)
+
+
+SETS = ("train", "validation", "test")
+ARRAYS = {"digits": (8, 1), "cifar": (32, 3)}  # pixels along a side, channels; without Pillow
+
+
+def _check_pillow(data: ImageDataConfig) -> None:
+    """Only arrays that stay as they are do without."""
+    size, channels = ARRAYS.get(data.source, (0, 0))
+    from_hub = data.source == "cifar" and data.path is None
+    as_they_are = (data.image_size, data.channels) == (size, channels)
+    if as_they_are and not from_hub and data.crop != "random_resized":
+        return
+    try:
+        from PIL import Image  # noqa: F401
+    except ImportError:
+        raise DataError(
+            f"data.name={data.name}: its images are read or changed by Pillow, which is missing: "
+            f"{EXTRA}"
+        ) from None
+
+
+def _check_labels(name: str, part: ImageSet, data: ImageDataConfig) -> None:
+    if not len(part):
+        raise DataError(f"data.path={data.path}: {data.name} has no {name} images in it")
+    outside = part.labels[(part.labels < 0) | (part.labels >= data.classes)]
+    if len(outside):
+        raise DataError(
+            f"data.classes={data.classes}: {data.name} has an image of class {outside[0]}, "
+            "counted from 0; set data.classes and data.label_field to what there is"
+        )
+
+
+def in_channels(images: ImageSet, channels: int) -> ImageSet:
+    """Arrays as Pillow makes them grey, or as colours that are grey.
+
+    Images of Pillow stay as they are: they become so when they are read.
+    """
+    pictures = images.pictures
+    if not isinstance(pictures, np.ndarray) or pictures.shape[-1] == channels:
+        return images
+    pixels = np.stack([as_pixels(as_image(picture), channels) for picture in pictures])
+    return ImageSet(pixels, images.labels)
 
 
 def centre(picture: Any, data: ImageDataConfig) -> Pixels:
-    """Scale the shorter side to ``data.resize`` and cut out the middle, ``data.image_size``²."""
+    """Scale the shorter side to ``data.resize`` and cut out the middle, ``data.image_size``².
+
+    Rounded as torchvision's Resize and CenterCrop do: the longer side down to whole pixels, the
+    offsets of the middle to the nearest, halves to the even one. Bilinear, antialiased. ``picture``
+    is an image of Pillow, or an array (H, W, C) with ``data.channels``.
+    """
     if isinstance(picture, np.ndarray):
         if picture.shape[:2] == (data.image_size, data.image_size):
             return picture
         picture = as_image(picture)
+    picture = in_colours(picture, data.channels)  # Pillow scales no palette smoothly
     size, shorter = data.image_size, min(picture.size)
     wanted = data.resize or size
-    width, height = (round(side * wanted / shorter) for side in picture.size)
+    width, height = (side * wanted // shorter for side in picture.size)
     picture = picture.resize((width, height), resample=BILINEAR)
     left, top = round((width - size) / 2), round((height - size) / 2)
     return as_pixels(picture.crop((left, top, left + size, top + size)), data.channels)
@@ -120,17 +173,18 @@ BILINEAR = 2  # of Pillow, with antialiasing: what torchvision calls bilinear fo
 
 
 def as_image(pixels: Pixels) -> Any:
-    """An image of Pillow. Raises DataError where there is no Pillow."""
-    try:
-        from PIL import Image
-    except ImportError:
-        raise DataError(f"data: images are read by Pillow, which is missing: {EXTRA}") from None
+    """An image of Pillow."""
+    from PIL import Image
+
     return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
 
 
+def in_colours(picture: Any, channels: int) -> Any:
+    """An image of Pillow in red, green and blue, or in grey: 0.299 R + 0.587 G + 0.114 B."""
+    return picture.convert("RGB" if channels == 3 else "L")
+
+
 def as_pixels(picture: Any, channels: int) -> Pixels:
-    """An array (H, W, C) of an image of Pillow, or of an array."""
-    if isinstance(picture, np.ndarray):
-        return picture
-    pixels = np.asarray(picture.convert("RGB" if channels == 3 else "L"))
+    """An array (H, W, C) of an image of Pillow."""
+    pixels = np.asarray(in_colours(picture, channels))
     return pixels if channels == 3 else pixels[..., None]

@@ -18,6 +18,7 @@ from residual_lab.data.batches import Batch
 from residual_lab.data.corpus import Corpus, prepare
 from residual_lab.data.order import evaluation_batches, micro_batch_size, sequences
 from residual_lab.data.shards import Tokens
+from residual_lab.errors import DataError
 
 
 class DataModule(LightningDataModule):
@@ -70,6 +71,10 @@ class DataModule(LightningDataModule):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.first_sequence = state_dict["first_sequence"]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a process that reads is given, where it is not forked: no trainer."""
+        return {**self.__dict__, "trainer": None}
+
 
 class TextDataModule(DataModule):
     """Batches of token ids: int64, (sequences, sequence_length + 1).
@@ -119,7 +124,7 @@ class TextDataModule(DataModule):
         return self.evaluation(take, tokens.windows(self.length))
 
 
-class TrainingStream(IterableDataset[Batch]):
+class TrainingStream(IterableDataset[Batch | DataError]):
     """This rank's micro-batches from the module's ``start_step`` on, without end.
 
     A process that reads makes every so many of them; the loader asks one process after the other.
@@ -127,16 +132,17 @@ class TrainingStream(IterableDataset[Batch]):
 
     def __init__(self, module: DataModule) -> None:
         self.module = module
+        self.rank, self.world_size = module.rank, module.world_size
         config = module.config
         self.micro = micro_batch_size(
-            config.batch_sequences, config.hardware.accumulate, module.world_size
+            config.batch_sequences, config.hardware.accumulate, self.world_size
         )
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Batch | DataError]:
         reader = get_worker_info()
         first, every = (reader.id, reader.num_workers) if reader else (0, 1)
         for start in itertools.islice(self._starts(), first, None, every):
-            yield self.module.training_batch(start, start + self.micro)
+            yield _or_error(self.module.training_batch, start, start + self.micro)
 
     def _starts(self) -> Iterator[int]:
         """The place in the stream of each micro-batch's first sequence."""
@@ -145,11 +151,11 @@ class TrainingStream(IterableDataset[Batch]):
             first = 0 if config.debug.overfit else step
             first = module.first_sequence + first * config.batch_sequences
             for number in range(config.hardware.accumulate):
-                part = number * module.world_size + module.rank
+                part = number * self.world_size + self.rank
                 yield first + part * self.micro
 
 
-class EvaluationSet(Dataset[Batch]):
+class EvaluationSet(Dataset[Batch | DataError]):
     """A fixed list of batches."""
 
     def __init__(self, take: Callable[[np.ndarray], Batch], batches: list[np.ndarray]) -> None:
@@ -158,20 +164,40 @@ class EvaluationSet(Dataset[Batch]):
     def __len__(self) -> int:
         return len(self.batches)
 
-    def __getitem__(self, index: int) -> Batch:
-        return self.take(self.batches[index])
+    def __getitem__(self, index: int) -> Batch | DataError:
+        return _or_error(self.take, self.batches[index])
+
+
+class Loader(DataLoader[Any]):
+    """Raises the DataError that a dataset gives in the place of a batch.
+
+    Torch's own way to raise what went wrong in a process that reads adds a page of traceback.
+    """
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+        for batch in super().__iter__():
+            if isinstance(batch, DataError):
+                raise batch
+            yield batch
+
+
+def _or_error(read: Callable[..., Batch], *arguments: Any) -> Batch | DataError:
+    try:
+        return read(*arguments)
+    except DataError as error:
+        return error
 
 
 def _batch(tokens: Tokens, chosen: np.ndarray, length: int) -> Tensor:
     return torch.from_numpy(np.stack([tokens.window(index, length) for index in chosen]))
 
 
-def _loader(dataset: Dataset[Batch], readers: int) -> DataLoader[Batch]:
+def _loader(dataset: Dataset[Batch | DataError], readers: int) -> Loader:
     """One whole batch an item. Text is read in this process: it takes microseconds to copy.
 
     A loader draws a seed whenever it starts; a generator of its own keeps the global one untouched.
     """
-    return DataLoader(
+    return Loader(
         dataset,
         batch_size=None,
         num_workers=readers,

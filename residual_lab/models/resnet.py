@@ -68,6 +68,10 @@ class Block(nn.Module):
         return F.relu_(self.norms[0](x_BCHW)) if self.norm_first else x_BCHW
 
     def convolve(self, x_BCHW: Tensor, gain: Tensor | None = None) -> Tensor:
+        """Return the increment from what :meth:`activate` made, (B, channels out, H/s, W/s).
+
+        s is the stride. ``gain``, (1) or (channels out), is a factor on it where a norm ends it.
+        """
         if self.norm_first:
             x_BCHW = self.convolutions[0](x_BCHW)
             for convolve, norm in zip(self.convolutions[1:], self.norms[1:], strict=True):
@@ -142,7 +146,10 @@ class ResNet(Classifier):
 
     Papers: He et al. 2015, arXiv 1512.03385; with ``relu="before_convolutions"`` He et al. 2016,
     arXiv 1603.05027. ResNet-50 has 25,557,032 parameters, ResNet-110 for CIFAR-10 1,727,962.
-    Convolutions start from N(0, 2/(k²·channels out)), norms at 1, the head at N(0, 0.01²).
+    Convolutions start from N(0, 2/(k²·channels out)), norms at 1, the head at N(0, 0.01²). With
+    ``zero_gamma`` the last norm of a block starts at 0, and the block as the identity (Goyal et al.
+    2017, arXiv 1706.02677, section 5.1); a ReLU behind that norm would keep it there for good, so
+    it goes with ``relu="after_addition"`` alone.
     """
 
     def __init__(
@@ -235,4 +242,5 @@ def scaled_norm(norm: nn.Module, x_BCHW: Tensor, gain: Tensor | None) -> Tensor:
 
 
 def convolution(width: int, out: int, kernel: int, stride: int) -> nn.Conv2d:
+    """``kernel``² from ``width`` to ``out`` channels, padded so that stride 1 keeps all pixels."""
     return nn.Conv2d(width, out, kernel, stride, padding=kernel // 2, bias=False)

@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from residual_lab.config import Config, compose
@@ -64,3 +65,18 @@ def composed(tmp_path: Path) -> Compose:
 @pytest.fixture
 def config(composed: Compose, corpus_folder: Path) -> Config:
     return composed(f"data.path={corpus_folder}")
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    """A folder of class folders: five ants and bees each to train on, two to test on."""
+    Image = pytest.importorskip("PIL.Image")
+    random = np.random.default_rng(0)
+    for split, count in (("train", 5), ("val", 2)):
+        for name in ("ant", "bee"):
+            (tmp_path / split / name).mkdir(parents=True)
+            for number in range(count):
+                size = (20 + number, 30, 3)
+                image = Image.fromarray(random.integers(0, 256, size, np.uint8))
+                image.save(tmp_path / split / name / f"{number}.png")
+    return tmp_path

@@ -40,6 +40,13 @@ def test_a_function_of_seed_and_place(options: dict[str, object]) -> None:
     assert not all(np.array_equal(*pair) for pair in zip(made, other, strict=True))
 
 
+@pytest.mark.parametrize(("operations", "magnitude"), [(1, 1), (15, 29)])
+def test_kornia_takes_all_that_the_configuration_does(operations: int, magnitude: int) -> None:
+    pytest.importorskip("kornia")
+    options = data(randaugment=operations, randaugment_magnitude=magnitude)
+    assert augmented(SQUARE, options, 0, 0).shape == (16, 16, 3)
+
+
 def test_padded_crops_are_windows_of_the_padded_image_and_all_of_them_occur() -> None:
     padded = np.pad(SQUARE, ((1, 1), (1, 1), (0, 0)))
     windows = {

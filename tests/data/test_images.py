@@ -1,38 +1,19 @@
-"""Labelled images: where they come from, which are in which set, and how they are cut."""
+"""Labelled images: where they come from, and which are in which set and batch."""
 
-import io
-import pickle
-import tarfile
-from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from sklearn.datasets import load_digits
 
-from residual_lab.config import Config, compose
 from residual_lab.data import build_data_module, fingerprint
 from residual_lab.data.image_module import ImageDataModule
-from residual_lab.data.images import ImageCorpus, centre, load
+from residual_lab.data.images import load
 from residual_lab.errors import ConfigError, DataError
 
-
-def configuration(*overrides: str) -> Config:
-    return compose(["model=resnet_desk", "data=digits", "optim=resnet", *overrides])
-
-
-def corpus(*overrides: str) -> ImageCorpus:
-    config = configuration(*overrides)
-    load.cache_clear()
-    return load(config.data)  # type: ignore[arg-type]
-
-
-def batches(module: Any, count: int) -> list[Any]:
-    return list(islice(module.train_dataloader(), count))
+from .pictures import FOLDERS, batches, configuration, corpus
 
 
 class Placed(ImageDataModule):
@@ -113,86 +94,7 @@ def test_mixup_mixes_each_image_with_the_one_before_it_in_the_batch() -> None:
         torch.testing.assert_close(found, share[0] * whole + (1 - share[0]) * whole.roll(1, 0))
 
 
-# -- CIFAR ----------------------------------------------------------------------------------
-
-
-def cifar10(fraction: int = 1) -> dict[str, tuple[np.ndarray, list[int]]]:
-    random = np.random.default_rng(0)
-    names = [*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"]
-    return {
-        name: (random.integers(0, 256, (6, 3072), np.uint8), random.integers(0, 10, 6).tolist())
-        for name in names
-    }
-
-
-def in_python(pixels: np.ndarray, labels: list[int]) -> bytes:
-    return pickle.dumps({b"data": pixels, b"labels": labels}, protocol=2)
-
-
-def in_binary(pixels: np.ndarray, labels: list[int]) -> bytes:
-    return b"".join(bytes([y]) + x.tobytes() for x, y in zip(pixels, labels, strict=True))
-
-
-@pytest.mark.parametrize(("write", "suffix"), [(in_python, ""), (in_binary, ".bin")])
-@pytest.mark.parametrize("packed", [True, False])
-def test_cifar_is_read_from_both_archives_and_from_their_folders(
-    tmp_path: Path, write: Callable[..., bytes], suffix: str, packed: bool
-) -> None:
-    made = cifar10()
-    if packed:
-        with tarfile.open(tmp_path / "cifar-10.tar.gz", "w:gz") as archive:
-            for name, batch in made.items():
-                entry, content = tarfile.TarInfo(f"cifar-10/{name}{suffix}"), write(*batch)
-                entry.size = len(content)
-                archive.addfile(entry, io.BytesIO(content))
-    else:
-        for name, batch in made.items():
-            (tmp_path / f"{name}{suffix}").write_bytes(write(*batch))
-    found = corpus("data=cifar10", f"data.path={tmp_path}", "data.validation_images=10")
-    assert [len(p) for p in (found.train, found.validation, found.test)] == [20, 10, 6]
-    pixels, labels = made["test_batch"]
-    assert np.array_equal(found.test.labels, labels)
-    # the first 1024 bytes are red, row by row
-    assert np.array_equal(
-        np.asarray(found.test.pictures)[2, 3, 4], pixels[2].reshape(3, 32, 32)[:, 3, 4]
-    )
-    held = {p.tobytes() for p in np.asarray(found.validation.pictures)}
-    kept = {p.tobytes() for p in np.asarray(found.train.pictures)}
-    assert len(held | kept) == 30
-
-
-class Evil:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (print, ("executed",))
-
-
-def test_a_file_that_would_execute_code_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name, batch in cifar10().items():
-        (tmp_path / name).write_bytes(in_python(*batch))
-    (tmp_path / "test_batch").write_bytes(pickle.dumps(Evil(), protocol=2))
-    with pytest.raises(DataError, match="test_batch is no file of cifar10"):
-        corpus("data=cifar10", f"data.path={tmp_path}", "data.validation_images=10")
-    assert "executed" not in capsys.readouterr().out
-
-
 # -- folders --------------------------------------------------------------------------------
-
-FOLDERS = ("model=resnet_desk", "data=imagenet", "data.classes=2", "data.image_size=16")
-
-
-@pytest.fixture
-def folders(tmp_path: Path) -> Path:
-    random = np.random.default_rng(0)
-    for split, count in (("train", 5), ("val", 2)):
-        for name in ("ant", "bee"):
-            (tmp_path / split / name).mkdir(parents=True)
-            for number in range(count):
-                size = (20 + number, 30, 3)
-                image = Image.fromarray(random.integers(0, 256, size, np.uint8))
-                image.save(tmp_path / split / name / f"{number}.png")
-    return tmp_path
 
 
 def test_folders_of_classes(folders: Path) -> None:
@@ -209,17 +111,6 @@ def test_folders_of_classes(folders: Path) -> None:
     (folders / "val" / "ant" / "9.png").write_bytes(b"no image")
     load.cache_clear()
     assert fingerprint(config) != before
-    with pytest.raises(DataError, match=r"9\.png: cannot be read as an image"):
-        list(build_data_module(config).test_dataloader())
-
-
-def test_the_centre_of_an_image() -> None:
-    """A square of 40 in the middle of 60 × 40 is halved; the rest is cut off."""
-    picture = np.zeros((40, 60, 3), np.uint8)
-    picture[:, 10:50] = 200
-    data = configuration(*FOLDERS, "data.repository=x", "data.resize=20").data
-    assert (centre(Image.fromarray(picture), data)[:, 1:-1] == 200).all()  # type: ignore[arg-type]
-    assert centre(Image.fromarray(picture), data).shape == (16, 16, 3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
