@@ -115,9 +115,8 @@ class ModelTraining(pl.LightningModule):
     def _begin_evaluation(self, loader: Any) -> None:
         for mean in self.evaluation.values():
             mean.reset()
-        if torch.distributed.is_initialized():  # a process has its own running statistics
-            for buffer in self.model.buffers():
-                torch.distributed.broadcast(buffer, 0)
+        if self.trainer.world_size > 1:
+            share_buffers(self.model, self.trainer.strategy)
         self._missing_batches = 0
         if self.shards:
             batches = torch.tensor(len(loader), device=self.device)
@@ -138,8 +137,8 @@ class ModelTraining(pl.LightningModule):
     def on_validation_epoch_end(self) -> None:
         """Sharded layers gather their weights in every forward pass: all ranks need as many."""
         for _ in range(self._missing_batches):
-            filler = inputs_and_targets(example_batch(self.config, 1))
-            self.model.loss(*(part.to(self.device) for part in filler))
+            filler = self.trainer.precision_plugin.convert_input(example_batch(self.config, 1))
+            self.model.loss(*(part.to(self.device) for part in inputs_and_targets(filler)))
 
     on_test_epoch_end = on_validation_epoch_end
 
@@ -172,6 +171,16 @@ class WeightedMean:
         )
         total_sum, count = strategy.reduce(sums, reduce_op="sum").tolist()
         return float(total_sum / count)
+
+
+@torch.no_grad()
+def share_buffers(model: nn.Module, strategy: Any) -> None:
+    """Give every process the first one's buffers: each has running statistics of its own."""
+    for buffer in model.buffers():
+        if torch.distributed.is_initialized():
+            torch.distributed.broadcast(buffer, 0)
+        else:  # XLA, whose broadcast returns what it sends, a scalar with a dimension
+            buffer.copy_(strategy.broadcast(buffer, 0).reshape(buffer.shape))
 
 
 def seed_dropout(seed: int, rank: int, step: int) -> None:
