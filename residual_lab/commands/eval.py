@@ -21,7 +21,8 @@ sets of their own data or of another corpus; and downstream tasks. A row for eac
 
 RUNS      finished runs: run directories, or folders that are searched to any depth
 CHOICE    another corpus, as of `residual-lab train`, read with each run's own tokenizer and
-          length of sequence; KEYs alone change the run's own data
+          length of sequence; or other images of the same classes. KEYs alone change the run's
+          own data
 NAME      tasks, groups or tags of lm-eval (pip install 'residual-lab[evaluation]'), or a YAML
           file of a task
 N         the first N documents of each task only
@@ -31,6 +32,7 @@ PATH      write the table to this file
 examples:
   residual-lab eval runs
   residual-lab eval runs data=text data.path=notes data.test_tokens=null
+  residual-lab eval runs/resnet50-* data.path=/data/imagenet
   residual-lab eval runs/gpt2_124m-* tasks=lambada_openai,piqa limit=500
 
 Exit status: 0, or 1 if a run was left out."""

@@ -1,13 +1,12 @@
 """The losses of a finished run, on its own validation and test sets or on those of other data."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from torch.utils._pytree import tree_map
-
 from residual_lab.config.composition import compose_unchecked, resolved, started_hydra
-from residual_lab.config.data import TextDataConfig
+from residual_lab.config.conflicts import unreadable
+from residual_lab.config.data import ImageDataConfig, TextDataConfig
 from residual_lab.config.overrides import parse, refused
 from residual_lab.config.schema import Config
 from residual_lab.config.validation import validate
@@ -19,7 +18,18 @@ from residual_lab.evaluation.trained import Trained
 from residual_lab.training.final import check_data
 from residual_lab.training.module import WeightedMean
 
-_OF_THE_RUN = ("tokenizer", "vocabulary")
+# Keys of the data that cannot be changed for a run that is trained, and why.
+_OF_THE_TOKENIZER = dict.fromkeys(
+    ("tokenizer", "vocabulary"), "a run reads text with its own tokenizer"
+)
+_OF_THE_MODEL = dict.fromkeys(("classes", "channels"), "a run's model has its own")
+_OF_TRAINING = dict.fromkeys(
+    (
+        *("crop", "crop_padding", "crop_area", "flip", "randaugment", "randaugment_magnitude"),
+        *("mixup", "label_smoothing"),
+    ),
+    "changes training alone",
+)
 
 
 def losses(trained: Trained, config: Config) -> dict[str, float]:
@@ -47,7 +57,7 @@ def _means(trained: Trained, batches: Iterable[Batch]) -> dict[str, float]:
     means = {name: WeightedMean() for name in trained.model.measures}
     with trained.reading():
         for batch in batches:
-            here = tree_map(lambda tensor: tensor.to(trained.device), batch)
+            here = trained.here(batch)
             for name, value in trained.model.evaluate(*inputs_and_targets(here)).items():
                 means[name].add(value, predictions(here))
     return {
@@ -58,43 +68,81 @@ def _means(trained: Trained, batches: Iterable[Batch]) -> dict[str, float]:
 
 
 def on_data(config: Config, overrides: Sequence[str], own: TokenizerFile) -> Config:
-    """``config`` with the data that ``overrides`` (``data=text``, ``data.path=…``) ask for.
+    """``config`` with the text that ``overrides`` (``data=text``, ``data.path=…``) ask for.
 
     Without ``data=`` they change the data of ``config``. Text is read with ``own``,
     the run's tokenizer; of the training set no more than one sequence is prepared. Raises
     ConfigError.
     """
+    given = _given(overrides, _OF_THE_TOKENIZER)
+    kept = ("sequence_length", "cache_dir", "workers")
+    data = _data(config, given, kept, _composed_data(config, overrides))
+    if "train_tokens" not in given:
+        data["train_tokens"] = data["sequence_length"]
+    assert isinstance(config.data, TextDataConfig)
+    data["tokenizer"], data["vocabulary"] = str(own.path), config.data.vocabulary
+    return _with(config, data, data["sequence_length"])
+
+
+def on_images(config: Config, overrides: Sequence[str]) -> Config:
+    """``config`` with the images that ``overrides`` (``data.path=…``) ask for.
+
+    Without ``data=`` they change the data of ``config``. The model's classes and channels stay, and
+    unless they are given so do size and normalisation. Raises ConfigError.
+    """
+    given = _given(overrides, _OF_THE_MODEL | _OF_TRAINING)
+    # Digits have the keys of all images.
+    base = ["model=resnet_desk", *([] if "data" in given else ["data=digits"])]
+    composed = _composed_data(config, [*base, *overrides])
+    assert isinstance(config.data, ImageDataConfig)
+    own_folder = composed["source"] == "images" and composed["path"] is not None
+    if "data" in given and not own_folder and composed["classes"] != config.data.classes:
+        raise ConfigError(
+            f"data.name={composed['name']}: has {composed['classes']} classes, and the run's model "
+            f"{config.data.classes}; name images of the same classes"
+        )
+    kept = (*_OF_THE_MODEL, "image_size", "resize", "mean", "std", "workers")
+    return _with(config, _data(config, given, kept, composed), 1)
+
+
+def _given(overrides: Sequence[str], fixed: Mapping[str, str]) -> set[str]:
+    """The keys of the data that ``overrides`` give. Raises ConfigError for those in ``fixed``."""
     parsed, problems = parse(overrides)
     given = {override.key_or_group.removeprefix("data.") for override in parsed}
     problems += [
-        f"data.{key}: a run reads text with its own tokenizer; leave this out"
-        for key in _OF_THE_RUN
-        if key in given
+        f"data.{key}: {reason}; leave this out" for key, reason in fixed.items() if key in given
     ]
     if problems:
         raise ConfigError(*problems)
-    before, composed = config.data.model_dump(mode="json"), _composed_data(overrides)
-    if "data" in given:
-        kept = ("sequence_length", "cache_dir", "workers")
-        data = {**composed, **{key: before[key] for key in kept if key not in given}}
-    else:
-        data = {**before, **{key: composed[key] for key in given}}
-    if "train_tokens" not in given:
-        data["train_tokens"] = data["sequence_length"]
-    data["tokenizer"], data["vocabulary"] = str(own.path), before["vocabulary"]
-    # Neither the budget nor the weights that training began with have a part in this.
-    budget = {"tokens": None, "steps": 1, "batch_tokens": data["sequence_length"]}
+    return given
+
+
+def _data(
+    config: Config, given: set[str], kept: Sequence[str], composed: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What is ``given``; all else as before, and with ``data=`` only what is ``kept``."""
+    before = config.data.model_dump(mode="json")
+    as_before = kept if "data" in given else before
+    return {**composed, **{key: before[key] for key in as_before if key not in given}}
+
+
+def _with(config: Config, data: Mapping[str, Any], batch_tokens: int) -> Config:
+    """Neither the budget nor the weights that training began with have a part in this."""
+    budget = {"tokens": None, "steps": 1, "batch_tokens": batch_tokens}
     return validate(
         {**config.model_dump(mode="json"), "data": data, "budget": budget, "start": {"run": None}}
     )
 
 
-def _composed_data(overrides: Sequence[str]) -> dict[str, Any]:
+def _composed_data(config: Config, overrides: Sequence[str]) -> dict[str, Any]:
+    """The data of ``overrides``. Raises ConfigError where the model of ``config`` reads no such."""
     with started_hydra() as hydra:
         try:
-            composed = resolved(compose_unchecked(hydra, overrides))
+            data = resolved(compose_unchecked(hydra, overrides).data)
         except ConfigError as error:
             problems, _ = refused(hydra, overrides, "config")
             raise ConfigError(*(problems or error.problems)) from None
-    data: dict[str, Any] = composed["data"]
+    line = unreadable(config.model.family, data["source"])
+    if line is not None:
+        raise ConfigError(line)
     return data

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from residual_lab.config.data import ImageDataConfig, LinearMapConfig, TextDataConfig
 from residual_lab.errors import LabError
 from residual_lab.evaluation.harness import Harness, Score
-from residual_lab.evaluation.losses import losses, on_data
+from residual_lab.evaluation.losses import losses, on_data, on_images
 from residual_lab.evaluation.trained import Trained
 from residual_lab.measure.environment import describe_devices
 from residual_lab.tables.grouping import group_runs
@@ -13,7 +14,14 @@ from residual_lab.tables.runs import Run
 from residual_lab.tables.table import Cell, Column, Table
 from residual_lab.training.final import own_tokenizer
 
-_TITLES = {"val_loss": "val loss", "test_loss": "test loss", "perplexity": "perplexity"}
+_TITLES = {"top5_accuracy": "top-5 accuracy"}  # where it is more than the key with spaces
+
+# What a loss is a mean of, by the kind of data.
+_LOSSES: dict[type, str] = {
+    TextDataConfig: "nats per token of the run's own tokenizer",
+    ImageDataConfig: "nats per image",
+    LinearMapConfig: "the squared error, the mean over features and examples",
+}
 
 
 def evaluate(
@@ -30,6 +38,7 @@ def evaluate(
     found: list[dict[str, Cell]] = []
     problems: list[str] = []
     devices: dict[str, None] = {}
+    losses_of: dict[str, None] = {}
     for group in group_runs(runs):
         for run in group.runs:
             try:
@@ -40,6 +49,7 @@ def evaluate(
                 problems += [p if p.startswith(str(run.path)) else of + p for p in error.problems]
                 continue
             rows.append((Cell(group.label, group.label), Cell(str(run.seed), run.seed)))
+            losses_of[_LOSSES[type(trained.config.data)]] = None
             precision = trained.config.hardware.precision
             devices[f"{describe_devices(trained.device, 1)}, {precision}"] = None
     if not rows:
@@ -48,30 +58,42 @@ def evaluate(
     columns = (
         Column("residual", "residual"),
         Column("seed", "seed", "right"),
-        *(Column(key, _TITLES.get(key, key), "right") for key in keys),
+        *(Column(key, _title(key), "right") for key in keys),
     )
     cells = tuple(
         (*row, *(numbers.get(key, Cell(DASH)) for key in keys))
         for row, numbers in zip(rows, found, strict=True)
     )
-    return Table("", columns, cells, _notes(data, harness, list(devices))), problems
+    notes = _notes(list(losses_of), data, harness, list(devices))
+    return Table("", columns, cells, notes), problems
 
 
 def _numbers(trained: Trained, data: Sequence[str], harness: Harness | None) -> dict[str, Cell]:
     """By column. Raises LabError."""
     config, own = trained.config, None
-    if data or harness is not None:
+    if harness is not None or (data and not isinstance(config.data, ImageDataConfig)):
         assert trained.decoder is not None  # refuses models that read no text
         own = own_tokenizer(trained.run)
-        if data:
-            config = on_data(trained.config, data, own)
-    numbers = {
-        key: Cell(significant(value, 5), value) for key, value in losses(trained, config).items()
-    }
+    if data:
+        config = on_images(config, data) if own is None else on_data(config, data, own)
+    numbers = {key: _number(key, value) for key, value in losses(trained, config).items()}
     if harness is not None and own is not None:
         for score in harness.scores(trained, own):
             numbers[f"{score.task} {score.metric}"] = _cell(score)
     return numbers
+
+
+def _title(key: str) -> str:
+    part, underscore, name = key.partition("_")
+    if not underscore or part not in ("val", "test"):
+        return key
+    return f"{part} {_TITLES.get(name, name)}"
+
+
+def _number(key: str, value: float) -> Cell:
+    """Shares are in percent on a screen."""
+    accuracy = key.endswith("accuracy")
+    return Cell(f"{fixed(100 * value, 2)}%" if accuracy else significant(value, 5), value)
 
 
 def _cell(score: Score) -> Cell:
@@ -82,11 +104,12 @@ def _cell(score: Score) -> Cell:
     return Cell(f"{text} ± {fixed(error, 4)}", score.value, {"standard_error": error})
 
 
-def _notes(data: Sequence[str], harness: Harness | None, devices: Sequence[str]) -> tuple[str, ...]:
+def _notes(
+    losses_of: Sequence[str], data: Sequence[str], harness: Harness | None, devices: Sequence[str]
+) -> tuple[str, ...]:
     where = f" Data: {' '.join(data)}." if data else ""
     return (
-        "Loss is nats per token of the run's own tokenizer, over the whole validation and test "
-        f"sets.{where}",
+        f"Loss is {' or '.join(losses_of)}, over the whole validation and test sets.{where}",
         *(() if harness is None else harness.notes),
         f"Computed on {'; '.join(devices)}.",
     )

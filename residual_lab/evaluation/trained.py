@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from residual_lab.config.schema import Config
 from residual_lab.costs.bench import torch_device
 from residual_lab.costs.step import computing_in, module_dtype
+from residual_lab.data.batches import Batch
 from residual_lab.errors import LabError
 from residual_lab.models import Decoder, Model
 from residual_lab.run_directory import RunDirectory
@@ -41,7 +44,7 @@ class Trained:
         config = resolve_hardware(_on_one_device(run.config))
         set_threads(config.hardware)
         device = torch_device(config)
-        model = final_model(run).to(device, module_dtype(config.hardware.precision)).eval()
+        model = final_model(run, module_dtype(config.hardware.precision)).to(device).eval()
         return cls(run, config, model, device)
 
     @property
@@ -53,6 +56,16 @@ class Trained:
                 "run of a decoder"
             )
         return self.model
+
+    def here(self, batch: Batch) -> Batch:
+        """``batch`` on the device, vectors and images of it in the type of the weights."""
+        dtype = module_dtype(self.config.hardware.precision)
+
+        def move(part: Tensor) -> Tensor:
+            return part.to(self.device, dtype if part.is_floating_point() else None)
+
+        moved: Batch = tree_map(move, batch)
+        return moved
 
     @contextmanager
     def reading(self) -> Iterator[None]:

@@ -14,13 +14,13 @@ from residual_lab.run_directory import RunDirectory
 from residual_lab.training.checkpoints import FINAL
 
 
-def final_model(run: RunDirectory) -> Model:
-    """The model with the run's final weights, on the CPU.
+def final_model(run: RunDirectory, dtype: torch.dtype = torch.float32) -> Model:
+    """The model with the run's final weights in ``dtype``, on the CPU.
 
     Raises LabError where they are not there, or not those of the run's configuration.
     """
     weights = final_weights(run)
-    model = build_model(run.config)
+    model = build_model(run.config).to(dtype)
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:

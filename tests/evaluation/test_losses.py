@@ -93,19 +93,22 @@ def test_keys_alone_change_the_runs_own_data(straight: RunDirectory) -> None:
     assert math.isfinite(losses(trained, config)["test_loss"])
 
 
+@pytest.mark.parametrize("precision", ["32-true", "64-true"])
 def test_a_toy_has_losses_and_no_text(
-    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    precision: str, lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from residual_lab.config import compose
 
     overrides = ("budget.tokens=1000", "budget.batch_tokens=100", f"run.dir={tmp_path}")
-    run = RunDirectory.create(compose([*TOY, *overrides]))
+    run = RunDirectory.create(compose([*TOY, *overrides, f"hardware.precision={precision}"]))
     assert lab.execute(run) == 0
     capsys.readouterr()
     (row,) = rows_of(capsys, str(run.path))
     assert run.result is not None
     assert row["test_loss"] == pytest.approx(run.result["test_loss"], rel=1e-6)
     assert "perplexity" not in row
+    assert main(["eval", str(run.path), "format=md"]) == 0
+    assert "Loss is the squared error, the mean over" in capsys.readouterr().out
     line = "model.family=low_rank_linear reads no text; name a run of a decoder\n"
     for command in (["eval", str(run.path), "data.test_tokens=null"], ["generate", str(run.path)]):
         assert main(command) == 2
