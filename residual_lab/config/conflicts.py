@@ -216,11 +216,10 @@ def _residual(residual: ResidualConfig, model: ModelConfig) -> Iterator[str]:
 
     from residual_lab.residuals import build_connection
 
-    options = option_schema(residual.connection).model_validate(residual.options)
     try:
         with torch.device("meta"):  # allocates nothing and draws nothing
             for depth, width in stacks(model, residual.granularity):
-                build_connection(residual.connection, depth, width, dict(options))
+                build_connection(residual.connection, depth, width, options_of(residual))
     except ConfigError as error:
         yield from error.problems
 
@@ -247,6 +246,11 @@ def _nearest_divisors(number: int, wanted: int) -> list[int]:
     divisors = [d for d in range(1, number + 1) if number % d == 0]
     below = [d for d in divisors if d < wanted][-1:]
     return below + [d for d in divisors if d > wanted][:1]
+
+
+def options_of(residual: ResidualConfig) -> dict[str, Any]:
+    """What the connection is constructed with, in the types it declares: 0 may be a float."""
+    return dict(option_schema(residual.connection).model_validate(residual.options))
 
 
 @lru_cache

@@ -2,6 +2,7 @@
 
 import torch
 
+from residual_lab.config.conflicts import options_of
 from residual_lab.config.data import ImageDataConfig
 from residual_lab.config.models import LowRankLinearConfig, ResNetConfig, ViTConfig, stacks
 from residual_lab.config.schema import Config
@@ -32,7 +33,7 @@ def build_model(config: Config) -> Model:
         residual = config.residual
         model.connect(
             [
-                build_connection(residual.connection, depth, width, residual.options)
+                build_connection(residual.connection, depth, width, options_of(residual))
                 for depth, width in stacks(config.model, residual.granularity)
             ]
         )

@@ -1,5 +1,6 @@
 """Numbers over depth from ``inspection.json``: of each seed, by name, for pictures and tables."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from residual_lab.tables.runs import Run
 
 Seeds = NDArray[np.float64]  # the first dimension are seeds; NaN where there is no number
 
+_STAGE = re.compile(r"stage (\d+) ")  # before the name of a weight of a ResNet
 _GREEK = {"alpha": "α", "beta": "β", "gamma": "γ", "lambda": "λ"}
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
@@ -19,7 +21,7 @@ def scalars(group: Group) -> dict[str, Seeds]:
     """Weights of each layer, (seeds, L); of several that a layer has, each under its number."""
     found: dict[str, Seeds] = {}
     for name, values in _weights(group):
-        if values.shape[1] != depth_of(group.runs[0]):
+        if values.shape[1] != depth_of(group.runs[0], name):
             continue
         if values.ndim == 2:
             found[name] = values
@@ -30,8 +32,11 @@ def scalars(group: Group) -> dict[str, Seeds]:
 
 def triangles(group: Group) -> dict[str, Seeds]:
     """Weights of sums over depth, (seeds, L + 1, L + 1)."""
-    depth = depth_of(group.runs[0])
-    return {name: values for name, values in _weights(group) if values.shape[1] == depth + 1}
+    return {
+        name: values
+        for name, values in _weights(group)
+        if values.shape[1] == depth_of(group.runs[0], name) + 1
+    }
 
 
 def cosines(group: Group) -> Seeds | None:
@@ -47,14 +52,25 @@ def means_and_deviations(values: Seeds) -> tuple[Seeds, Seeds]:
     return values.mean(0), deviation
 
 
-def depth_of(run: Run) -> int:
-    """How many layers the connection sees: L, or 2L where attention and MLP are layers."""
+def depth_of(run: Run, name: str) -> int:
+    """How many layers the connection that has the weight ``name`` sees.
+
+    L, or 2L where attention and MLP are layers; in a ResNet those of the weight's stage.
+    """
+    stage = _STAGE.match(name)
+    if stage is not None:
+        from residual_lab.config.models import ResNetConfig
+
+        return ResNetConfig.model_validate(run.config["model"]).depths[int(stage[1]) - 1]
     branches = 2 if run.config["residual"].get("granularity") == "branch" else 1
     return int(run.config["model"]["layers"]) * branches
 
 
 def title_of(name: str) -> str:
     """``alpha`` as α, ``gamma_0`` as γ₀, ``b_q_std`` as b (q, std)."""
+    stage = _STAGE.match(name)
+    if stage is not None:
+        return f"{title_of(name[stage.end() :])}, stage {stage[1]}"
     first, *rest = name.split("_")
     title = _GREEK.get(first, first)
     if rest and rest[0].isdigit():
