@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from residual_lab import build_model
 from residual_lab.models import Decoder
 from residual_lab.residuals import find_connection
 from tests.residuals.conftest import GRANULARITIES, NAMES, configuration, jiggle
@@ -192,3 +193,21 @@ def test_compiled_equals_eager(name: str, tiny: Build, tokens_BT: Tensor) -> Non
     for key, parameter in model.named_parameters():
         assert parameter.grad is not None
         torch.testing.assert_close(parameter.grad, expected[key], rtol=1e-8, atol=1e-12)
+
+
+def test_whole_numbers_are_floats_where_an_option_is_one() -> None:
+    """``residual.bias=0`` reads as an integer, of which no parameter can be made."""
+    changed = {}
+    for name in NAMES:
+        options = configuration(f"residual={name}").residual.options
+        whole = [
+            key for key, value in options.items() if type(value) is float and value == int(value)
+        ]
+        if whole:
+            changed[name] = [f"residual.{key}={int(options[key])}" for key in whole]
+    assert {"exclusive_gating", "shortcut_gating", "rezero"} <= changed.keys()
+    for name, overrides in changed.items():
+        expected = build_model(configuration(f"residual={name}")).state_dict()
+        found = build_model(configuration(f"residual={name}", *overrides)).state_dict()
+        for key, value in expected.items():
+            assert torch.equal(found[key], value) and found[key].dtype == value.dtype, (name, key)

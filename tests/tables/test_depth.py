@@ -53,6 +53,29 @@ def test_weights_of_layers_are_lines_of_means_over_seeds(rows: list[Comparison])
     assert {text.get_text() for text in legend.get_texts()} == {"laurel_pa", "laurel_rw"}
 
 
+def test_stages_of_a_resnet_have_layers_of_their_own(tmp_path: Path) -> None:
+    """The first block of the second stage changes the shape and has no connection."""
+    model = {"name": "resnet_desk", "family": "resnet", "block": "basic", "stages": [4, 4]}
+    model |= {"base_width": 16, "stem": "cifar", "channels": 1, "classes": 10}
+    run = make_run(tmp_path, "laurel_rw", overrides={"model": model})
+    stages = {
+        "stage 1 alpha": [1, 2, 3, 4],
+        "stage 2 alpha": [5, 6, 7],
+        "stage 2 gamma": [[1, 2]] * 3,
+    }
+    inspect_made(run, cosine=None, **stages, **{"stage 2 sums": np.ones((4, 4))})
+    (group,) = group_runs(load_runs([tmp_path]))
+    found = scalars(group)
+    assert list(found) == ["stage 1 alpha", "stage 2 alpha", "stage 2 gamma_0", "stage 2 gamma_1"]
+    assert found["stage 2 alpha"].tolist() == [[5, 6, 7]]
+    assert list(triangles(group)) == ["stage 2 sums"]
+    titles = [title_of(name) for name in found]
+    assert titles == ["α, stage 1", "α, stage 2", "γ₀, stage 2", "γ₁, stage 2"]
+    drawn = {path.stem for path in draw_depth([group], tmp_path / "pictures")}
+    assert drawn == {"learned_weights", "weights_laurel_rw"}
+    assert "α, stage 2" in [column.title for column in depth_table([group]).columns]
+
+
 def test_as_many_lags_as_layers_are_no_sums_over_depth(groups: dict[str, Group]) -> None:
     assert list(triangles(groups["laurel_pa"])) == []
     assert list(scalars(groups["laurel_pa"])) == ["gamma_0", "gamma_1", "gamma_2", "gamma_3"]
