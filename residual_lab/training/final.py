@@ -65,4 +65,4 @@ def own_corpus(run: RunDirectory, config: Config | None = None) -> Corpus:
 def check_data(run: RunDirectory, fingerprint: str, or_else: str) -> None:
     """Raise DataError where the run was trained on data of another fingerprint."""
     if run.data_fingerprint not in (None, fingerprint):
-        raise DataError(f"{run.path}: the data has changed since the run; restore it, or {or_else}")
+        raise DataError(f"the data has changed since the run; restore it, or {or_else}")

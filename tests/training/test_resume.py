@@ -127,7 +127,7 @@ def test_only_the_final_weights_stay(straight: RunDirectory) -> None:
     """They load into a model that was never wrapped, compiled or sharded."""
     from residual_lab import build_model
 
-    assert [path.name for path in straight.checkpoints.iterdir()] == ["final.pt"]
+    assert {path.name for path in straight.checkpoints.iterdir()} == {"final.pt", "tokenizer.json"}
     weights = torch.load(straight.checkpoints / "final.pt", weights_only=True)
     build_model(straight.config).load_state_dict(weights, strict=True)
 
@@ -137,7 +137,7 @@ def test_what_a_killed_process_left_half_written_is_removed(lab: Lab) -> None:
     run.checkpoints.mkdir()
     (run.checkpoints / ".step-00000005.ckpt.abc").write_bytes(b"half")
     lab.execute(run)
-    assert [path.name for path in run.checkpoints.iterdir()] == ["final.pt"]
+    assert {path.name for path in run.checkpoints.iterdir()} == {"final.pt", "tokenizer.json"}
 
 
 def test_a_run_is_not_resumed_on_other_data(
