@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from residual_lab.costs.arguments import Arguments
-from residual_lab.costs.bench import Bench, bench
+from residual_lab.costs.bench import bench
 from residual_lab.costs.bench_table import bench_table
 from residual_lab.costs.timing import Ratio
 from residual_lab.tables import render
@@ -32,18 +32,16 @@ def against_limits(
     found = bench(configurations, size, rounds, ("training",), clock)
     render(bench_table(found), asked.options.get("format"), asked.options.get("out"))
     print()
-    return max([_judge(found, name, limit) for name, limit in limits.items()])
+    return max(
+        judged(name, found.ratio(name, "training"), limit, f", bound {found.bound(name):.3f}")
+        for name, limit in limits.items()
+    )
 
 
-def _judge(found: Bench, name: str, limit: float) -> int:
-    result = found.ratio(name, "training")
+def judged(name: str, result: Ratio | None, limit: float, further: str = "") -> int:
+    """Print where the interval of a ratio lies, and ``further``; 1 where it exceeds the limit."""
     assert result is not None
-    print(f"{verdict(name, result, limit)}, bound {found.bound(name):.3f}")
-    return int(result.low > limit)
-
-
-def verdict(name: str, result: Ratio, limit: float) -> str:
-    """Say where the interval of a ratio lies."""
     said = "exceeded" if result.low > limit else "met" if result.high <= limit else "not decided"
     interval = f"{result.median:.3f} [{result.low:.3f}, {result.high:.3f}]"
-    return f"{name}: {interval}, limit {limit:.2f} {said}"
+    print(f"{name}: {interval}, limit {limit:.2f} {said}{further}")
+    return int(result.low > limit)

@@ -7,7 +7,7 @@ from statistics import median
 import torch
 from torch import nn
 
-from benchmarks.limits import verdict
+from benchmarks.limits import judged
 from residual_lab.config.schema import Config
 from residual_lab.costs.arguments import Arguments
 from residual_lab.costs.bench import CLOCKS, Subject
@@ -57,7 +57,10 @@ def against_references(
     rates = Rates(done.flops / median(found["products"]), done.bytes / median(found["additions"]))
     for name, config in configs.items():
         _print_bound(name, config, size, rates)
-    return max([_judge(found, pair, limit) for pair, limit in limits.items()])
+    return max(
+        judged(" / ".join(pair), ratio(found[pair[0]], found[pair[1]]), limit)
+        for pair, limit in limits.items()
+    )
 
 
 def _resolved(asked: Arguments, residual: str, batch: int) -> Config:
@@ -93,9 +96,3 @@ def _print_bound(name: str, config: Config, batch: int, rates: Rates) -> None:
         f"{rates.flops_per_s / 1e9:.1f} GFLOP/s and {work.bytes / 1e9:.2f} GB at "
         f"{rates.bytes_per_s / 1e9:.1f} GB/s"
     )
-
-
-def _judge(found: Mapping[str, Sequence[float]], pair: tuple[str, str], limit: float) -> int:
-    result = ratio(found[pair[0]], found[pair[1]])
-    print(verdict(" / ".join(pair), result, limit))
-    return int(result.low > limit)

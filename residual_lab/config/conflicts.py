@@ -216,10 +216,11 @@ def _residual(residual: ResidualConfig, model: ModelConfig) -> Iterator[str]:
 
     from residual_lab.residuals import build_connection
 
+    options = options_of(residual)
     try:
         with torch.device("meta"):  # allocates nothing and draws nothing
             for depth, width in stacks(model, residual.granularity):
-                build_connection(residual.connection, depth, width, options_of(residual))
+                build_connection(residual.connection, depth, width, options)
     except ConfigError as error:
         yield from error.problems
 

@@ -30,10 +30,10 @@ def build_model(config: Config) -> Model:
         torch.manual_seed(stream_seed(config.seed, "base weights"))
         model = _without_connection(config, kind)
         torch.manual_seed(stream_seed(config.seed, "connection weights"))
-        residual = config.residual
+        residual, options = config.residual, options_of(config.residual)
         model.connect(
             [
-                build_connection(residual.connection, depth, width, options_of(residual))
+                build_connection(residual.connection, depth, width, options)
                 for depth, width in stacks(config.model, residual.granularity)
             ]
         )

@@ -94,7 +94,7 @@ class _Carry(torch.autograd.Function):
     ) -> Tensor:
         count = len(sources_and_coefficients) // 2
         sources, coefficients = sources_and_coefficients[:count], sources_and_coefficients[count:]
-        if alpha is None and increment.dtype == sources[0].dtype:
+        if alpha is None and increment.dtype == sources[0].dtype:  # in one pass, not two
             total = _plus(increment, sources[0], coefficients[0])
         else:
             total = _plus(_times(sources[0], coefficients[0]), increment, alpha)

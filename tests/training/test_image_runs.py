@@ -72,7 +72,7 @@ def test_accuracy_is_that_of_the_final_weights_counted_by_hand(
         assert [row["step"] for row in rows] == [20, 25]
         assert rows[-1]["val_accuracy"] == result["val_accuracy"]
     assert (runs["plain"].result or {})["test_accuracy"] > 0.2  # a guess is right once in ten
-    said = runs["plain"].log.read_text()
+    said = runs["ddp"].log.read_text()
     assert " images/s" in said and "tokens/s" not in said
 
 
