@@ -96,6 +96,9 @@ def test_a_class_that_is_not_found_has_no_facts() -> None:
     ("arguments", "start"),
     [
         (["residual"], "residual: no such kind; did you mean residuals?"),
+        (["tabels"], "tabels: no such kind; did you mean tables?"),
+        (["tables", "models"], "tables: they are not choices of a run; list them alone"),
+        (["tables", "model=desk"], "model=desk: only residuals are listed for a model"),
         (["--bogus"], "--bogus: no such option"),
         (["fromat=md"], "fromat=md: no such option"),
         (["format=doc"], "format=doc: no such format"),

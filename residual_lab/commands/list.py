@@ -26,6 +26,8 @@ KINDS = {
     "debug": "debug",
 }
 
+TABLES = "tables"  # what `reproduce` makes, no choice of a run
+
 FITTING = ("name", "formula", "added_parameters", "kept_activations", "from")  # in a terminal
 
 USAGE = f"""\
@@ -38,7 +40,7 @@ configuration, residuals show what each adds to it: parameters, counted, and wha
 the forward pass for the backward pass. With a format also the closed form of its parameters, the
 setting at which it is plain, and the paper. With the NAME of a residual, all that its page says.
 
-KIND      {", ".join(KINDS)}, tables
+KIND      {", ".join((*KINDS, TABLES))}
 FORMAT    rich (default), md, csv, latex, json
 DIR       a folder of your own groups, listed too
 
@@ -53,19 +55,13 @@ def main(arguments: list[str]) -> int:
     if len(kinds) == 1 and (file := _residual(kinds[0], folders)) is not None:
         print(f"{describe(file)}\n\n{_docstring(*_class_of(file)) or file}")
         return 0
-    if kinds == ["tables"]:
-        from residual_lab.commands.reproduce import list_tables
-
-        render(list_tables(), options.get("format"), options.get("out"))
-        return 0
-    for kind in kinds:
-        if kind not in KINDS:
-            choices = ", ".join((*KINDS, "tables"))
-            raise LabError(f"{kind}: no such kind{suggestion(kind, KINDS)} (there are {choices})")
-    if overrides and kinds not in ([], ["residuals"]):
-        raise LabError(f"{overrides[0]}: only residuals are listed for a model")
+    _check(kinds, overrides)
     if overrides:
         table = _residuals(folders, _Costs(overrides, folders))
+    elif kinds == [TABLES]:
+        from residual_lab.commands.reproduce import list_tables
+
+        table = list_tables()
     elif len(kinds) == 1:
         table = table_of(kinds[0], folders)
     else:
@@ -74,6 +70,18 @@ def main(arguments: list[str]) -> int:
         table = table.select(*FITTING)
     render(table, options.get("format"), options.get("out"))
     return 0
+
+
+def _check(kinds: list[str], overrides: list[str]) -> None:
+    known = (*KINDS, TABLES)
+    for kind in kinds:
+        if kind not in known:
+            choices = ", ".join(known)
+            raise LabError(f"{kind}: no such kind{suggestion(kind, known)} (there are {choices})")
+    if TABLES in kinds and len(kinds) > 1:
+        raise LabError(f"{TABLES}: they are not choices of a run; list them alone")
+    if overrides and kinds not in ([], ["residuals"]):
+        raise LabError(f"{overrides[0]}: only residuals are listed for a model")
 
 
 def _residual(name: str, folders: list[Path]) -> Path | None:

@@ -175,22 +175,25 @@ def find_baselines(
 ) -> dict[tuple[Hashable, ...], Group]:
     """The baseline for each kind of data among the groups, by :attr:`Group.data`.
 
-    ``name`` is a label, or a connection with any of its ``key=value``. Where several groups fit
-    (``plain`` at two depths), the one whose settings are nearest to all other groups is taken, and
-    of equally near ones (``plain`` at several learning rates) the one with the lowest ``best``.
+    ``name`` is a label, or, for data with no row of that label, a connection with any of its
+    ``key=value``. Where several groups fit (``plain`` at two depths), the one whose settings are
+    nearest to all other groups is taken, and of equally near ones (``plain`` at several learning
+    rates) the one with the lowest ``best``.
     Raises LabError if no group fits; ``plain`` may be absent.
     """
-    fitting = [group for group in groups if group.label == name]
-    fitting = fitting or [group for group in groups if _fits(group, name)]
-    if not fitting and name != "plain":
+    kinds: dict[tuple[Hashable, ...], list[Group]] = defaultdict(list)
+    for group in groups:
+        kinds[group.data].append(group)
+    baselines = {}
+    for data, alike in kinds.items():
+        fitting = [group for group in alike if group.label == name]
+        fitting = fitting or [group for group in alike if _fits(group, name)]
+        if fitting:
+            distances = _distances(alike)
+            baselines[data] = min(fitting, key=lambda group: (distances[group.label], best(group)))
+    if not baselines and name != "plain":
         choices = ", ".join(dict.fromkeys(group.label for group in groups))
         raise LabError(f"baseline={name}: no such row (there are {choices})")
-
-    baselines: dict[tuple[Hashable, ...], Group] = {}
-    for data in {group.data for group in fitting}:
-        distances = _distances([group for group in groups if group.data == data])
-        candidates = [group for group in fitting if group.data == data]
-        baselines[data] = min(candidates, key=lambda group: (distances[group.label], best(group)))
     return baselines
 
 

@@ -150,6 +150,15 @@ def test_each_corpus_has_a_baseline_of_its_own(tmp_path: Path) -> None:
     assert "No baseline on the same data: laurel_rw data=lm1b." in table.notes
 
 
+@pytest.mark.parametrize("key", ["data.test_tokens", "data.validation_fraction", "data.revision"])
+def test_sets_of_another_size_have_a_baseline_of_their_own(key: str, tmp_path: Path) -> None:
+    """Also where the label of one of them is the name asked for, as of the usual value."""
+    for value, residual, loss in ((1, "plain", 3.2), (2, "plain", 3.5), (2, "laurel_rw", 3.0)):
+        make_run(tmp_path, residual, overrides={key: value}, val_loss=loss)
+    found = texts(compare(load_runs([tmp_path])), "difference")
+    assert sorted(found.values()) == ["baseline", "baseline", "−0.5000"]
+
+
 def test_an_unknown_baseline_is_refused_but_plain_may_be_absent(tmp_path: Path) -> None:
     make_run(tmp_path, "laurel_rw")
     with pytest.raises(LabError, match=r"baseline=laurel_xx: no such row \(there are laurel_rw\)"):
@@ -270,34 +279,3 @@ def test_metrics_that_no_run_has_make_no_column(tmp_path: Path) -> None:
     assert "val_accuracy" not in keys
     make_run(tmp_path, "laurel_rw", mfu=0.41)
     assert texts(compare(load_runs([tmp_path])), "mfu") == {"plain": "–", "laurel_rw": "0.4100"}
-
-
-def test_notes_tell_how_the_numbers_came_about(tmp_path: Path) -> None:
-    make_run(tmp_path)
-    make_run(
-        tmp_path, "laurel_rw", data_fingerprint="beef", git={"commit": "f" * 40, "dirty": True}
-    )
-    notes = "\n".join(compare(load_runs([tmp_path])).notes)
-    for part in (
-        "model desk; budget 1,228,800 tokens in 300 optimizer steps",
-        "fingerprint beef and f00d. It changed between runs",
-        "Hardware: a processor; precision 32-true; peak memory is cpu live tensors",
-        "torch 2.13.0; commit 0123456789ab and ffffffffffff with uncommitted changes",
-        "The first 5 steps are warm-up",
-        "window of 10 steps",
-    ):
-        assert part in notes
-
-
-def test_losses_and_budgets_are_named_by_what_they_count(tmp_path: Path) -> None:
-    make_run(tmp_path / "text")
-    data = {"data": {"name": "linear_map", "source": "synthetic", "width": 100}}
-    make_run(tmp_path / "toy", overrides=data)
-    make_run(tmp_path / "images", overrides={"data": {"name": "digits", "source": "digits"}})
-    text, toy, images = (
-        " ".join(compare(load_runs([tmp_path / name])).notes) for name in ("text", "toy", "images")
-    )
-    assert "1,228,800 images in" in images and "Loss is nats per image" in images
-    assert "1,228,800 tokens in" in text and "Loss is nats per token" in text
-    assert "1,228,800 examples in" in toy and "Loss is the squared error" in toy
-    assert "nats" not in toy
