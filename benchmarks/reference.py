@@ -16,7 +16,7 @@ from residual_lab.costs.step import TrainingStep
 from residual_lab.costs.timing import interleaved, ratio
 from residual_lab.data.batches import inputs_and_targets
 from residual_lab.measure.environment import describe_devices
-from residual_lab.training.hardware import resolve_hardware, set_threads
+from residual_lab.training.hardware import prepare_processor, resolve_hardware
 from residual_lab.training.optimizer import build_optimizer
 
 CPU = torch.device("cpu")
@@ -43,7 +43,7 @@ def against_references(
     assert size is not None and count is not None
     configs = {name: _resolved(asked, residual, size) for name, residual in ours.items()}
     first = next(iter(configs.values()))
-    set_threads(first.hardware)
+    prepare_processor(first.hardware)
     subjects = {name: Subject(config, size, CPU) for name, config in configs.items()}
     steps: dict[str, Callable[[], object]]
     steps = _reference_steps(references_for, next(iter(subjects.values())))

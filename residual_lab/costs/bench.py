@@ -21,7 +21,7 @@ from residual_lab.measure.memory import peak_memory
 from residual_lab.measure.parameters import count_parameters
 from residual_lab.models import Decoder, build_model
 from residual_lab.models.attention import KeyValueCache
-from residual_lab.training.hardware import resolve_hardware, set_threads
+from residual_lab.training.hardware import prepare_processor, resolve_hardware
 from residual_lab.training.module import compile_model
 from residual_lab.training.optimizer import build_optimizer
 from residual_lab.training.recorder import synchronize
@@ -143,7 +143,7 @@ def bench(
     """
     resolved = {label: resolve_hardware(config) for label, config in configurations.items()}
     first = next(iter(resolved.values()))
-    set_threads(first.hardware)
+    prepare_processor(first.hardware)
     device = torch_device(first)
     if clock == "cpu" and device.type != "cpu":
         raise LabError(f"clock=cpu: the work is done on {device.type}; use clock=wall")

@@ -17,7 +17,7 @@ from residual_lab.errors import LabError
 from residual_lab.models import Decoder, Model
 from residual_lab.run_directory import RunDirectory
 from residual_lab.training.final import final_model
-from residual_lab.training.hardware import resolve_hardware, set_threads
+from residual_lab.training.hardware import prepare_processor, resolve_hardware
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Trained:
                 "train"
             )
         config = resolve_hardware(_on_one_device(run.config))
-        set_threads(config.hardware)
+        prepare_processor(config.hardware)
         device = torch_device(config)
         model = final_model(run, module_dtype(config.hardware.precision)).to(device).eval()
         return cls(run, config, model, device)

@@ -17,7 +17,7 @@ from residual_lab.errors import DataError
 from residual_lab.files import write_atomically
 from residual_lab.run_directory import RunDirectory, read_metrics
 from residual_lab.training import checkpoints
-from residual_lab.training.hardware import resolve_hardware, set_threads, trainer_options
+from residual_lab.training.hardware import prepare_processor, resolve_hardware, trainer_options
 from residual_lab.training.inspection import Inspection
 from residual_lab.training.loggers import build_loggers, finish
 from residual_lab.training.module import ModelTraining
@@ -92,7 +92,7 @@ def _assemble(
     step: int,
 ) -> Parts:
     config = resolve_hardware(run.config, devices)
-    set_threads(config.hardware)
+    prepare_processor(config.hardware)
     hashed = fingerprint(config)  # before any process waits for another
     _check_data(run, hashed, first, step)
     module, data, recorder = ModelTraining(config), build_data_module(config), Recorder(run, config)

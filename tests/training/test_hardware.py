@@ -1,6 +1,9 @@
 """From hardware.* to Lightning, and what is refused before any work."""
 
+import mmap
 import os
+import platform
+import resource
 
 import pytest
 import torch
@@ -17,8 +20,8 @@ from residual_lab.errors import ConfigError
 from residual_lab.run import process_rank
 from residual_lab.training.hardware import (
     cluster_environment,
+    prepare_processor,
     resolve_hardware,
-    set_threads,
     trainer_options,
 )
 
@@ -138,10 +141,26 @@ def test_every_strategy() -> None:
 def test_processes_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     cores = len(os.sched_getaffinity(0))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    set_threads(resolve_hardware(config("hardware=cpu_ddp")).hardware)
+    prepare_processor(resolve_hardware(config("hardware=cpu_ddp")).hardware)
     assert torch.get_num_threads() == max(1, cores // 2)
-    set_threads(resolve_hardware(config("hardware.threads=3")).hardware)
+    prepare_processor(resolve_hardware(config("hardware.threads=3")).hardware)
     assert torch.get_num_threads() == 3
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    set_threads(resolve_hardware(config()).hardware)
+    prepare_processor(resolve_hardware(config()).hardware)
     assert torch.get_num_threads() == 2
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is glibc's malloc that is set")
+def test_freed_memory_is_used_again() -> None:
+    """Blocks above glibc's 32 MB limit would be mapped, and each page cleared, every time."""
+    prepare_processor(resolve_hardware(config("hardware=cpu")).hardware)
+
+    def page_faults() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for size in (2**24, 2**23, 2**24):
+            torch.ones(size)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    for _ in range(6):  # until the heap has a free block of each size
+        found = page_faults()
+    assert found < 2**24 * 4 / mmap.PAGESIZE / 100
