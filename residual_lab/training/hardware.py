@@ -191,7 +191,7 @@ def _keep_freed_memory() -> None:
     """Have glibc hand no freed block back to the system; elsewhere this does nothing.
 
     It would give each large block back and ask for it again a layer later, and the system would
-    clear its pages anew: 3% of a training step, more for whatever allocates more.
+    clear its pages anew. For what that costs see "Freed memory" in docs/benchmarks.md.
     """
     if platform.libc_ver()[0] == "glibc":
         library = ctypes.CDLL(None)
