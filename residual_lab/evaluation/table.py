@@ -9,12 +9,12 @@ from residual_lab.evaluation.losses import losses, on_data, on_images
 from residual_lab.evaluation.trained import Trained
 from residual_lab.measure.environment import describe_devices
 from residual_lab.tables.grouping import group_runs
-from residual_lab.tables.numbers import DASH, fixed, significant
+from residual_lab.tables.metrics import METRICS, metric_named
+from residual_lab.tables.numbers import DASH, fixed
 from residual_lab.tables.runs import Run
+from residual_lab.tables.statistics import spread
 from residual_lab.tables.table import Cell, Column, Table
 from residual_lab.training.final import own_tokenizer
-
-_TITLES = {"top5_accuracy": "top-5 accuracy"}  # where it is more than the key with spaces
 
 # What a loss is a mean of, by the kind of data.
 _LOSSES: dict[type, str] = {
@@ -55,10 +55,11 @@ def evaluate(
     if not rows:
         raise LabError(*problems)
     keys = list(dict.fromkeys(key for numbers in found for key in numbers))
+    titles = {metric.key: metric.title for metric in METRICS}
     columns = (
         Column("residual", "residual"),
         Column("seed", "seed", "right"),
-        *(Column(key, _title(key), "right") for key in keys),
+        *(Column(key, titles.get(key, key), "right") for key in keys),
     )
     cells = tuple(
         (*row, *(numbers.get(key, Cell(DASH)) for key in keys))
@@ -76,24 +77,14 @@ def _numbers(trained: Trained, data: Sequence[str], harness: Harness | None) -> 
         own = own_tokenizer(trained.run)
     if data:
         config = on_images(config, data) if own is None else on_data(config, data, own)
-    numbers = {key: _number(key, value) for key, value in losses(trained, config).items()}
+    numbers = {
+        key: Cell(metric_named(key).text(spread([value])), value)
+        for key, value in losses(trained, config).items()
+    }
     if harness is not None and own is not None:
         for score in harness.scores(trained, own):
             numbers[f"{score.task} {score.metric}"] = _cell(score)
     return numbers
-
-
-def _title(key: str) -> str:
-    part, underscore, name = key.partition("_")
-    if not underscore or part not in ("val", "test"):
-        return key
-    return f"{part} {_TITLES.get(name, name)}"
-
-
-def _number(key: str, value: float) -> Cell:
-    """Shares are in percent on a screen."""
-    accuracy = key.endswith("accuracy")
-    return Cell(f"{fixed(100 * value, 2)}%" if accuracy else significant(value, 5), value)
 
 
 def _cell(score: Score) -> Cell:

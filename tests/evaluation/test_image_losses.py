@@ -68,13 +68,13 @@ def test_a_run_in_float64_whose_images_have_moved(
 def test_the_table_of_a_run_on_images(
     run: RunDirectory, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Accuracies in percent; no word of tokens."""
+    """As in other tables, accuracies in percent; no word of tokens."""
     path = f"data.path={folder / 'now'}"
     assert main(["eval", str(run.path), path, "format=md"]) == 0
     table = capsys.readouterr().out
-    for title in ("val loss", "val accuracy", "test accuracy", "test top-5 accuracy"):
+    for title in ("val loss", "val accuracy [%]", "test accuracy [%]", "test top-5 [%]"):
         assert f" {title} |" in table
-    assert f" {100 * (run.result or {})['test_top5_accuracy']:.2f}% |" in table
+    assert f" {100 * (run.result or {})['test_top5_accuracy']:.2f} |" in table
     assert "Loss is nats per image, over the whole validation and test sets. Data: " in table
     assert "token" not in table
 
