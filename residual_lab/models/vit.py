@@ -69,7 +69,8 @@ class ViT(Classifier):
         x_BDHW = self.patches(images_BCHW)
         rows, columns = x_BDHW.shape[-2:]
         x_BTD = x_BDHW.flatten(2).mT.contiguous()  # as connections expect a stream
-        x_BTD = x_BTD + positions(rows, columns, self.config.width, x_BTD)
+        # In the weights' type: under autocast a stream begins in float32, as from an embedding.
+        x_BTD = x_BTD + positions(rows, columns, self.config.width, self.patches.weight)
         dropout = self.config.dropout
         x_BTD = F.dropout(x_BTD, dropout, self.training) if dropout else x_BTD
         units = [partial(unit, context=Context()) for unit in self.units]

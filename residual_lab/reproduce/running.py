@@ -208,7 +208,8 @@ def _portable(config: Path) -> str:
     """Without where runs and prepared data lie on this machine, which changes no result."""
     plain = yaml.safe_load(config.read_text(encoding="utf-8"))
     plain["run"]["dir"] = "runs"
-    plain["data"]["cache_dir"] = None
+    if "cache_dir" in plain["data"]:  # of text alone
+        plain["data"]["cache_dir"] = None
     if plain.get("start", {}).get("run"):
         plain["start"]["run"] = f"runs/{Path(plain['start']['run']).name}"
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)

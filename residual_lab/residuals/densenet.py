@@ -54,9 +54,9 @@ class DenseNet(Connection):
 
 
 def _project(sources: Sequence[Tensor], weights: Tensor) -> Tensor:
-    """Return [X_0, …, X_l] W, block by block."""
+    """Return [X_0, …, X_l] W, block by block, in the type of X_0."""
     first, *others = zip(sources, weights.unbind(0), strict=True)
-    total = first[0] @ first[1]
+    total = (first[0] @ first[1]).to(sources[0].dtype)  # autocast's products are narrower
     for source, weight in others:
         total = total + source @ weight
     return total

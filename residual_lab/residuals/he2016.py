@@ -126,7 +126,7 @@ class LinearShortcut(Connection):
 
     def forward(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
         for layer, weight in zip(layers, self.weight.unbind(0), strict=True):
-            x = self.after_sum(F.linear(x, weight) + layer(x))
+            x = self.after_sum(F.linear(x, weight).to(x.dtype) + layer(x))
         return x
 
 

@@ -7,6 +7,7 @@ for:  y = α·f + r  gives  ⟨∂y, f⟩ = (⟨∂y, y⟩ − ⟨∂y, r⟩) / 
 """
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -28,6 +29,9 @@ def carry(
 ) -> Tensor:
     """Return ``α·f + Σ_j c_j·x_j + z B``, differentiable once.
 
+    The sum is of the first x_j's type, to which all else is cast: weights in float32 would
+    otherwise make a stream in bfloat16, of convolutions under autocast, one in float32.
+
     Args:
         increment: f, of shape (…, D).
         alpha: α.
@@ -39,6 +43,8 @@ def carry(
         relu: return the positive part of the sum. Where that is zero, so is the sum's gradient, and
             f is recovered from it as from the sum itself.
     """
+    dtype = sources[0].dtype
+    alpha, *coefficients = (w if w is None else w.to(dtype) for w in (alpha, *coefficients))
     if torch.compiler.is_compiling():  # the compiler fuses the plain expression
         total = carry_by_autograd(increment, alpha, sources, coefficients, low_rank)
         return torch.relu(total) if relu else total
@@ -54,12 +60,13 @@ def carry_by_autograd(
     low_rank: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """Return what :func:`carry` returns, as the formula stands and with autograd's memory."""
-    total = _times(increment, alpha)
+    dtype = sources[0].dtype
+    total = _times(increment.to(dtype), alpha)
     for coefficient, source in zip(coefficients, sources, strict=True):
-        total = total + _times(source, coefficient)
+        total = total + _times(source.to(dtype), coefficient)
     if low_rank is not None:
         z, up = low_rank
-        total = total + z @ up
+        total = total + (z @ up).to(dtype)
     return total
 
 
@@ -67,8 +74,11 @@ def weighted_sum(weights: Sequence[Tensor], sources: Sequence[Tensor]) -> Tensor
     """Return Σ_j w_j·x_j, a source at a time: they are never stacked.
 
     Weights broadcast against sources: one number, one for each token, or those of several sums
-    at once in a first dimension. Kept for backward: weights and sources, nothing of their size.
+    at once in a first dimension. The sum is of the sources' type, whatever that of the weights.
+    Kept for backward: weights and sources, nothing of their size.
     """
+    dtype = reduce(torch.promote_types, (source.dtype for source in sources))
+    weights = [weight.to(dtype) for weight in weights]
     total = weights[0] * sources[0]
     for weight, source in zip(weights[1:], sources[1:], strict=True):
         if total.dtype == weight.dtype == source.dtype:  # addcmul does not promote

@@ -139,6 +139,50 @@ def test_a_refusal_says_why_in_one_line(name: str) -> None:
             assert isinstance(line, str) and line.startswith("residual.connection=")
 
 
+def types_read(model: Model, batch: tuple[Tensor, Tensor]) -> set[torch.dtype]:
+    """Of what its layers read in a step under autocast."""
+    found: set[torch.dtype] = set()
+    for unit in model.units:
+        unit.register_forward_pre_hook(
+            lambda _, inputs: found.update(x.dtype for x in inputs if x is not None)
+        )
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = model.float().loss(batch[0].float(), batch[1])
+    loss.backward()
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_stream_keeps_its_type_under_autocast(
+    family: str, name: str, batch: tuple[Tensor, Tensor]
+) -> None:
+    """Otherwise losses, memory and step times would also be those of another precision."""
+    expected = {torch.float32 if family == "vit" else torch.bfloat16}
+    model = built(family, name)
+    assert types_read(model, batch) == expected
+    gradients = [p.grad for p in model.connection.parameters() if p.requires_grad]
+    assert all(g is not None and g.dtype == torch.float32 for g in gradients)
+
+
+@pytest.mark.parametrize("positive", [True, False])
+def test_a_narrow_sum_has_the_wide_ones_gradients(positive: bool) -> None:
+    """To bfloat16's rounding, for weights in float32 as under autocast."""
+    generator = torch.Generator().manual_seed(5)
+    f, x = (torch.randn(2, 64, 64, generator=generator).bfloat16() for _ in range(2))
+    results = []
+    for dtype in (torch.bfloat16, torch.float64):
+        made = [t.detach().to(dtype).requires_grad_() for t in (f, x)]
+        weights = [torch.tensor([w], requires_grad=True) for w in (0.7, 1.3)]
+        total = carry(made[0], weights[0], [made[1]], [weights[1]], alpha_is_positive=positive)
+        assert total.dtype == dtype
+        (total.double() * made[0].double().detach()).sum().backward()
+        results.append([t.grad.double() for t in (*made, *weights) if t.grad is not None])
+    assert len(results[0]) == 4
+    for narrow, wide in zip(*results, strict=True):
+        torch.testing.assert_close(narrow, wide, rtol=1e-2, atol=2e-2 * wide.abs().max().item())
+
+
 @pytest.mark.parametrize("positive", [True, False])
 def test_the_relu_of_a_sum_has_the_gradients_that_autograd_finds(positive: bool) -> None:
     generator = torch.Generator().manual_seed(5)

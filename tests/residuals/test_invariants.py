@@ -157,13 +157,22 @@ def test_shared_weights(name: str, granularity: str, tiny: Build, tokens_BT: Ten
 
 @every
 def test_autocast_to_bfloat16(name: str, tiny: Build, tokens_BT: Tensor) -> None:
-    """bf16-mixed gives the float32 loss to bfloat16's rounding, and finite gradients."""
+    """bf16-mixed gives the float32 loss to bfloat16's rounding, and finite gradients.
+
+    Layers read float32 throughout: the stream is that of the embedding.
+    """
     model = tiny(f"residual={name}").float().eval()
+    read: set[torch.dtype] = set()
+    for unit in model.units:
+        unit.register_forward_pre_hook(
+            lambda _, inputs: read.update(x.dtype for x in inputs if x is not None)
+        )
     exact = model.loss(tokens_BT[:, :-1], tokens_BT[:, 1:])
     with torch.autocast("cpu", torch.bfloat16):
         loss = model.loss(tokens_BT[:, :-1], tokens_BT[:, 1:])
     loss.backward()
     torch.testing.assert_close(loss.float(), exact, rtol=2e-2, atol=0)
+    assert read == {torch.float32}
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
