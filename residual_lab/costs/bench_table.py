@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 from statistics import median
 
+from residual_lab.config.schema import Config
 from residual_lab.costs.bench import KINDS, Bench
 from residual_lab.costs.timing import Ratio
 from residual_lab.files import write_output
+from residual_lab.measure.protocol import kind_of
 from residual_lab.tables import Cell, Column, Table
 from residual_lab.tables.notes import one_thread
 from residual_lab.tables.numbers import DASH, fixed, significant, with_prefix
@@ -63,9 +65,9 @@ def _notes(found: Bench) -> tuple[str, ...]:
     config, rates = found.base.config, found.rates
     rounds = len(next(iter(found.base.seconds.values())))
     notes = [
-        f"{one_thread(found.device)}, {config.hardware.precision}; {found.batch} sequences of "
-        f"{config.data.sequence_length} tokens; {rounds} rounds, in each of which every "
-        "configuration had its turn, in an order that moves on.",
+        f"{one_thread(found.device)}, {config.hardware.precision}; {found.batch} "
+        f"{_of_a_batch(config)}; {rounds} rounds, in each of which every configuration had its "
+        "turn, in an order that moves on.",
         f"{_CLOCKS[found.clock]} are medians over rounds. Ratios are medians of the ratios within "
         "a round, with the 95% interval of a bootstrap over rounds.",
         f"Bound: the least ratio of a training step at the speed measured beside it: products at "
@@ -100,3 +102,8 @@ def save_rounds(found: Bench, path: Path) -> None:
         },
     }
     write_output(path, json.dumps(document, indent=1) + "\n")
+
+
+def _of_a_batch(config: Config) -> str:
+    kind = kind_of(config.data.source)
+    return f"sequences of {config.data.sequence_length} tokens" if kind == "tokens" else kind

@@ -272,7 +272,7 @@ def _hub(data: ImageDataConfig) -> tuple[tuple[ImageSet, ImageSet], str]:
                     f"data.{key}={getattr(data, key)}: {data.repository} has the fields "
                     + ", ".join(rows.column_names)
                 )
-        labels = np.array(rows[data.label_field], np.int64)
+        labels = np.array(rows[data.label_field][:], np.int64)
         sets.append(ImageSet(_Rows(rows, data.image_field), labels))
     return (sets[0], sets[1]), f"{data.repository} {commit}"
 

@@ -105,13 +105,19 @@ def _run_directories(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def _search(folder: str) -> Iterator[str]:
-    """Folders with a ``config.yaml``; hidden ones and the insides of a run are not searched."""
+    """Folders with a ``config.yaml``; hidden ones and the insides of a run are not searched.
+
+    Of links those to runs count; others are not followed, as they may lead back.
+    """
     for directory, subfolders, files in os.walk(folder):
         if "config.yaml" in files:
             subfolders.clear()
             yield directory
         else:
             subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+            for path in (os.path.join(directory, name) for name in subfolders):
+                if os.path.islink(path) and os.path.isfile(os.path.join(path, "config.yaml")):
+                    yield path
 
 
 def _read_run(directory: Path) -> Run | None:

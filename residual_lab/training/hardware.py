@@ -3,6 +3,7 @@
 import ctypes
 import os
 import platform
+import re
 from collections.abc import Callable
 from inspect import signature
 from typing import Any
@@ -181,7 +182,8 @@ def prepare_processor(hardware: HardwareConfig) -> None:
     ``hardware.threads`` counts first, then the environment's OMP_NUM_THREADS.
     """
     assert isinstance(hardware.devices, int)
-    wanted = hardware.threads or int(os.environ.get("OMP_NUM_THREADS", 0))
+    first = re.match(r"\s*(\d+)", os.environ.get("OMP_NUM_THREADS", ""))  # "4,2": of nested ones
+    wanted = hardware.threads or int(first[1] if first is not None else 0)
     torch.set_num_threads(wanted or max(1, usable_cores() // hardware.devices))
     if hardware.accelerator == "cpu":
         _keep_freed_memory()

@@ -46,6 +46,15 @@ def test_insides_of_runs_hidden_folders_and_hydra_files_are_no_runs(tmp_path: Pa
     assert [run.path for run in load_runs([tmp_path])] == [path]
 
 
+def test_links_to_runs_count_and_a_way_back_is_not_taken(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "elsewhere")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/linked").symlink_to(run)
+    (tmp_path / "folder/again").symlink_to(run)
+    (tmp_path / "folder/back").symlink_to(tmp_path)
+    assert len(load_runs([tmp_path / "folder"])) == 1
+
+
 def test_a_run_without_result_is_unfinished(tmp_path: Path) -> None:
     make_run(tmp_path, status=None)
     (run,) = load_runs([tmp_path])

@@ -145,9 +145,10 @@ def test_processes_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.get_num_threads() == max(1, cores // 2)
     prepare_processor(resolve_hardware(config("hardware.threads=3")).hardware)
     assert torch.get_num_threads() == 3
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    prepare_processor(resolve_hardware(config()).hardware)
-    assert torch.get_num_threads() == 2
+    for value, threads in (("2", 2), ("4,2", 4), ("", cores), ("many", cores)):
+        monkeypatch.setenv("OMP_NUM_THREADS", value)
+        prepare_processor(resolve_hardware(config("hardware=cpu")).hardware)
+        assert torch.get_num_threads() == threads
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is glibc's malloc that is set")

@@ -7,6 +7,7 @@ import torch
 
 from residual_lab.config import compose
 from residual_lab.costs.bench import bench
+from residual_lab.costs.bench_table import bench_table
 from residual_lab.costs.estimate import estimate
 from residual_lab.costs.kept import KeptByPlain
 from residual_lab.data import build_data_module
@@ -119,6 +120,7 @@ def test_costs_are_counted_and_measured() -> None:
     assert KeptByPlain(plain).costs_of(laurel) == (6, pytest.approx(0, abs=1e-9))
     timed = bench({"plain": plain, "laurel": laurel}, batch=4, rounds=2)
     assert set(timed.measurements["laurel"].seconds) == {"training", "forward"}
+    assert "; 4 images; 2 rounds" in bench_table(timed).notes[0]
 
 
 def test_flops_are_those_of_every_convolution() -> None:
