@@ -88,6 +88,24 @@ def test_a_users_residual_is_read_and_not_run(
     assert "plain" in {row["name"] for row in rows}
 
 
+@pytest.mark.parametrize(
+    ("text", "source", "said"),
+    [
+        ("name: [", "", "broken.yaml: not YAML: "),
+        ("connection: {folder}/broken.py:Mine", "class Mine(\n", "broken.py: not Python: line 1: "),
+    ],
+)
+def test_a_users_file_that_cannot_be_read_is_one_line(
+    text: str, source: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "residual").mkdir()
+    (tmp_path / "residual/broken.yaml").write_text(text.format(folder=tmp_path))
+    (tmp_path / "broken.py").write_text(source)
+    assert main(["list", "residuals", "--config-dir", str(tmp_path)]) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err and captured.err.count("\n") == 1 and captured.out == ""
+
+
 def test_a_class_that_is_not_found_has_no_facts() -> None:
     assert connection_facts("absent:X") == {} == connection_facts("plain:Absent")
 

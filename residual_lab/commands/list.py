@@ -200,7 +200,10 @@ def describe(file: Path) -> str:
 
 
 def _connection(file: Path) -> str:
-    plain: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
+    try:
+        plain: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{file}: not YAML: {' '.join(str(error).split())}") from None
     return str(plain.get("connection", "")) if isinstance(plain, dict) else ""
 
 
@@ -237,7 +240,11 @@ def _docstring(module: str, class_name: str) -> str | None:
     source = Path(module).expanduser() if module.endswith(".py") else own
     if not source.is_file():
         return None
-    for node in ast.parse(source.read_text(encoding="utf-8")).body:
+    try:
+        parsed = ast.parse(source.read_text(encoding="utf-8"))
+    except SyntaxError as error:
+        raise ConfigError(f"{source}: not Python: line {error.lineno}: {error.msg}") from None
+    for node in parsed.body:
         if isinstance(node, ast.ClassDef) and node.name == class_name:
             return ast.get_docstring(node)
     return None

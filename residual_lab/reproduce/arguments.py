@@ -11,7 +11,7 @@ from residual_lab.config.composition import compose, conf_directory
 from residual_lab.costs.arguments import whole_number
 from residual_lab.errors import LabError, suggestion
 from residual_lab.reproduce.plan import Choices, rows_of
-from residual_lab.reproduce.table_file import RESERVED, SCALES, TableFile, load_table
+from residual_lab.reproduce.table_file import SCALES, TableFile, load_table
 from residual_lab.tables.render import format_for
 
 OPTIONS = (
@@ -20,6 +20,11 @@ OPTIONS = (
 )
 ONLY = ("estimate", "table")
 MATCH = ("params", "flops", "step_time")
+_OF_ROWS = {  # and so no overrides of all runs
+    "seed": "the command gives seed to each run; for seeds: seeds=0,1,2",
+    "start.run": "the command gives start.run to each run, as the rows say with after",
+    "residual": "each row has its own residual; choose among them with rows=NAME,NAME",
+}
 GRID = (0.5, 1.0, 2.0)
 ROUNDS = 20
 
@@ -51,10 +56,8 @@ def sort_arguments(name: str, arguments: Sequence[str]) -> Asked:
             options[key] = value
         elif key.startswith(("hydra/", "hydra.")):
             launcher.append(argument)
-        elif key.lstrip("+~") in RESERVED:
-            raise LabError(
-                f"{argument}: the command gives {key} to each run; for seeds: seeds=0,1,2"
-            )
+        elif (reason := _OF_ROWS.get(key.lstrip("+~"))) is not None:
+            raise LabError(f"{argument}: {reason}")
         elif (near := suggestion(key, OPTIONS)) and not (conf_directory() / key).is_dir():
             raise LabError(f"{argument}: no such option{near}")
         else:
@@ -64,7 +67,7 @@ def sort_arguments(name: str, arguments: Sequence[str]) -> Asked:
     choices = Choices(
         scale=scale,
         seeds=_seeds(options.get("seeds")),
-        rows=_rows(options.get("rows", ""), table, scale),
+        rows=_rows(options.get("rows"), table, scale),
         lr_factors=_factors(options),
         overrides=tuple(overrides),
     )
@@ -89,7 +92,7 @@ def sort_arguments(name: str, arguments: Sequence[str]) -> Asked:
         launcher=tuple(launcher),
         only=None if only is None else _one_of("only", only, ONLY),
         match=None if match is None else _one_of("match", match, MATCH),
-        rounds=whole_number("rounds", options.get("rounds", str(ROUNDS)), 0),
+        rounds=_rounds(options.get("rounds", str(ROUNDS))),
         format=options.get("format"),
         out=Path(options.get("out", folder)),
         out_given=options.get("out"),
@@ -97,7 +100,7 @@ def sort_arguments(name: str, arguments: Sequence[str]) -> Asked:
     )
 
 
-def _rows(text: str, table: TableFile, scale: str) -> tuple[str, ...]:
+def _rows(text: str | None, table: TableFile, scale: str) -> tuple[str, ...]:
     """Names behind commas, as the file or the table at this scale has them; they may hold commas.
 
     A name that nobody knows ends at the next comma.
@@ -105,6 +108,10 @@ def _rows(text: str, table: TableFile, scale: str) -> tuple[str, ...]:
     known = {table.shown_name(row, scale): row.name for row in table.rows}
     known |= {row.name: row.name for row in table.rows}
     found: list[str] = []
+    if text is None:
+        return ()
+    if not text.strip(" ,"):
+        raise LabError(f"rows={text}: must be names behind commas; there are {', '.join(known)}")
     rest = text.strip()
     while rest:
         fitting = [n for n in known if rest == n or re.match(rf"{re.escape(n)}\s*,", rest)]
@@ -125,11 +132,18 @@ def _one_of(key: str, value: str, choices: tuple[str, ...]) -> str:
 def _seeds(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
-    if "," in text:
+    if text.strip(" ,") and "," in text:
         return tuple(
             dict.fromkeys(whole_number("seeds", part, 0) for part in text.split(",") if part)
         )
     return tuple(range(whole_number("seeds", text, 1)))
+
+
+def _rounds(text: str) -> int:
+    rounds = whole_number("rounds", text, 0)
+    if rounds == 1:
+        raise LabError("rounds=1: one has no interval; must be at least 2, or 0 for no step times")
+    return rounds
 
 
 def _factors(options: Mapping[str, str]) -> tuple[float, ...]:

@@ -53,9 +53,12 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     Of runs with the same configuration *and* seed the one that started last counts.
     """
     members: dict[frozenset[tuple[str, Hashable]], dict[int, Run]] = defaultdict(dict)
+    in_order: dict[frozenset[tuple[str, Hashable]], Settings] = {}  # sets have none
     for run in sorted(runs, key=lambda run: (str(run.result.get("started", "")), str(run.path))):
-        members[frozenset(settings_of(run.config).items())][run.seed] = run
-    settings = [dict(key) for key in members]
+        own = settings_of(run.config)
+        members[frozenset(own.items())][run.seed] = run
+        in_order[frozenset(own.items())] = own
+    settings = list(in_order.values())
     by_seed = [tuple(found[seed] for seed in sorted(found)) for found in members.values()]
     named = zip(labels(settings), settings, by_seed, strict=True)
     return sorted(
@@ -208,7 +211,7 @@ def _distances(groups: Sequence[Group]) -> dict[str, int]:
 
 
 def _fits(group: Group, name: str) -> bool:
-    connection, *conditions = name.split()
+    connection, *conditions = name.split() or [""]
     if group.settings["residual.name"] != connection:
         return False
     for condition in conditions:

@@ -115,9 +115,9 @@ def _search(folder: str) -> Iterator[str]:
             yield directory
         else:
             subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-            for path in (os.path.join(directory, name) for name in subfolders):
-                if os.path.islink(path) and os.path.isfile(os.path.join(path, "config.yaml")):
-                    yield path
+            for path in map(Path(directory).joinpath, subfolders):
+                if path.is_symlink() and (path / "config.yaml").is_file():
+                    yield str(path)
 
 
 def _read_run(directory: Path) -> Run | None:

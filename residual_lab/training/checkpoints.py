@@ -150,15 +150,21 @@ class _PlainUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name}")
 
 
-def check_plain(checkpoint: Path) -> None:
-    """Refuse a sharded checkpoint whose metadata would run code when torch unpickles it.
+def check(checkpoint: Path) -> None:
+    """Refuse what is damaged, and a sharded checkpoint whose metadata would run code.
 
-    Single files need no check: they are loaded with ``weights_only=True``. Raises LabError.
+    Of a single file the structure is read with ``weights_only=True``, its tensors are not; of a
+    sharded one torch would unpickle the metadata as it is. Raises LabError.
     """
-    if not checkpoint.is_dir():
-        return
     try:
-        with (checkpoint / ".metadata").open("rb") as file:
-            _PlainUnpickler(file).load()
-    except (pickle.UnpicklingError, OSError) as error:
-        raise LabError(f"{checkpoint}: not a checkpoint of this program: {error}") from None
+        if checkpoint.is_dir():
+            with (checkpoint / ".metadata").open("rb") as file:
+                _PlainUnpickler(file).load()
+        else:
+            torch.load(checkpoint, map_location="meta", weights_only=True, mmap=True)
+    except (pickle.UnpicklingError, OSError, RuntimeError, EOFError, LookupError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise LabError(
+            f"{checkpoint}: not a checkpoint of this program, or damaged ({reason}); remove it and "
+            "the run starts anew"
+        ) from None

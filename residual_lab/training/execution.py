@@ -176,7 +176,7 @@ def _train(parts: Parts, checkpoint: Any) -> None:
     """Fit from ``checkpoint``, then validate, save the weights, and test."""
     trainer, module, data, recorder = parts.trainer, parts.module, parts.data, parts.recorder
     if checkpoint is not None:
-        checkpoints.check_plain(checkpoint)
+        checkpoints.check(checkpoint)
         step = checkpoints.step_of(checkpoint)
         if _validation_was_cut_off(parts, step):
             trainer.validate(module, data, checkpoint, verbose=False, weights_only=True)

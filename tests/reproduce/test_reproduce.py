@@ -61,6 +61,13 @@ def test_the_papers_perplexities_stand_beside_ours_in_nats(
     assert "residual-lab train model=desk_small model.layers=2" in report
 
 
+def test_runs_lie_where_they_are_told_to(
+    runs: FakeRuns, reproduce: Reproduce, tmp_path: Path
+) -> None:
+    assert reproduce("seeds=1", f"run.dir={tmp_path / 'shared'}") == 0
+    assert {run.path.parent for run in runs.executed} == {tmp_path / "shared"}
+
+
 def test_a_table_that_is_run_again_changes_nothing(
     runs: FakeRuns, reproduce: Reproduce, tmp_path: Path
 ) -> None:
@@ -194,6 +201,10 @@ def test_rows_brings_what_they_are_compared_with_and_start_from(
         (["scael=desk"], "scael=desk: no such option; did you mean scale?"),
         (["scale=desc"], "scale=desc: must be one of paper, gpu, desk; did you mean desk?"),
         (["seeds=none"], "seeds=none: must be a whole number ≥ 1"),
+        (["seeds=,"], "seeds=,: must be a whole number ≥ 1"),
+        (["rows="], "rows=: must be names behind commas; there are Plain, a small RW"),
+        (["rounds=1"], "rounds=1: one has no interval; must be at least 2, or 0"),
+        (["residual=plain"], "residual=plain: each row has its own residual; choose among them"),
         (["grid=1,2"], "grid=1,2: the multiples of tune=lr; give that too"),
         (["tune=lr", "grid=0,1"], "grid=0,1: must be multiples"),
         (["match=width"], "match=width: must be one of params, flops, step_time"),

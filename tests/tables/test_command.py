@@ -1,6 +1,7 @@
 """``residual-lab table`` as it is typed."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,27 @@ def runs(tmp_path: Path) -> Path:
         make_run(tmp_path / "runs", seed=seed, val_loss=3.5 + 0.01 * seed)
         make_run(tmp_path / "runs", "laurel_rw", seed, val_loss=3.4 + 0.02 * seed)
     return tmp_path / "runs"
+
+
+def test_labels_and_rows_are_the_same_in_every_process(tmp_path: Path) -> None:
+    """Sets of strings come in another order in each."""
+    for residual in ("plain", "laurel_rw"):
+        for layers, lr, batch in ((8, 1e-3, 4096), (9, 1e-3, 8192), (9, 2e-3, 4096)):
+            keys = {"model.layers": layers, "optim.lr": lr, "budget.batch_tokens": batch}
+            make_run(tmp_path / "runs", residual, overrides=keys)
+    main = "import sys; from residual_lab.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", main, "table", "runs", "format=csv"]
+    tables = [
+        subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    ]
+    assert b"plain" in tables[0] and len(set(tables)) == 1
 
 
 def test_the_command_is_printed_under_the_table(

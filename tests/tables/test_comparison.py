@@ -163,6 +163,8 @@ def test_an_unknown_baseline_is_refused_but_plain_may_be_absent(tmp_path: Path) 
     make_run(tmp_path, "laurel_rw")
     with pytest.raises(LabError, match=r"baseline=laurel_xx: no such row \(there are laurel_rw\)"):
         compare(load_runs([tmp_path]), baseline="laurel_xx")
+    with pytest.raises(LabError, match=r"baseline= : no such row"):
+        compare(load_runs([tmp_path]), baseline=" ")
     table = compare(load_runs([tmp_path]))
     assert "difference" not in [column.key for column in table.columns]
     assert any("No row is plain" in note for note in table.notes)

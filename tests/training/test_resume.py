@@ -162,7 +162,22 @@ def test_metadata_that_would_run_code_is_refused(tmp_path: Path) -> None:
     checkpoint.mkdir()
     (checkpoint / ".metadata").write_bytes(b"cos\nsystem\n(S'touch /tmp/x'\ntR.")
     with pytest.raises(LabError, match=r"(os|posix)\.system"):
-        checkpoints.check_plain(checkpoint)
+        checkpoints.check(checkpoint)
+
+
+@pytest.mark.parametrize("part", [0.0, 0.5, 0.99])
+def test_a_damaged_checkpoint_is_one_line(part: float, lab: Lab) -> None:
+    run = lab.run(f"seed={int(100 * part) + 50}")
+    lab.cut_off(run, 5)
+    checkpoint = checkpoints.newest(run.checkpoints)
+    assert checkpoint is not None
+    whole = checkpoint.read_bytes()
+    checkpoint.write_bytes(whole[: int(part * len(whole))] + b"junk")
+    with pytest.raises(LabError, match="remove it and the run starts anew") as caught:
+        lab.execute(run)
+    assert "\n" not in str(caught.value)
+    checkpoint.write_bytes(whole)
+    assert lab.execute(run) == 0
 
 
 def test_the_result_holds_every_key_and_is_strict_json(straight: RunDirectory) -> None:
