@@ -223,6 +223,12 @@ def _report(
     out: TextIO | None,
 ) -> int:
     """Say once more what did not finish; return the exit status of the sweep."""
+    if not records and not signals and trouble is None:
+        print(
+            "there is nothing to run: a sweep has no values, or its glob fits none; name some",
+            file=sys.stderr,
+        )
+        return REFUSED
     bad = [record for record in records if record["problem"] is not None]
     print(f"\n{len(records) - len(bad)} of {len(records)} runs finished", file=out, flush=True)
     for record in bad:

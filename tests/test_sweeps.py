@@ -131,6 +131,15 @@ def test_diverged(runs: FakeRuns) -> None:
     assert len(runs.executed) == 2
 
 
+def test_a_sweep_over_nothing_is_refused(
+    runs: FakeRuns, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "-m", "residual=glob(nothing*)"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("there is nothing to run") and captured.err.count("\n") == 1
+    assert runs.executed == [] and captured.out == ""
+
+
 def test_interrupted_and_gone_on_with(
     runs: FakeRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
