@@ -52,14 +52,14 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
 
     Of runs with the same configuration *and* seed the one that started last counts.
     """
-    members: dict[frozenset[tuple[str, Hashable]], dict[int, Run]] = defaultdict(dict)
-    in_order: dict[frozenset[tuple[str, Hashable]], Settings] = {}  # sets have none
+    # The settings stand beside the set that they make: a set has no order.
+    members: dict[frozenset[tuple[str, Hashable]], tuple[Settings, dict[int, Run]]] = {}
     for run in sorted(runs, key=lambda run: (str(run.result.get("started", "")), str(run.path))):
         own = settings_of(run.config)
-        members[frozenset(own.items())][run.seed] = run
-        in_order[frozenset(own.items())] = own
-    settings = list(in_order.values())
-    by_seed = [tuple(found[seed] for seed in sorted(found)) for found in members.values()]
+        _, found = members.setdefault(frozenset(own.items()), (own, {}))
+        found[run.seed] = run
+    settings = [own for own, _ in members.values()]
+    by_seed = [tuple(found[seed] for seed in sorted(found)) for _, found in members.values()]
     named = zip(labels(settings), settings, by_seed, strict=True)
     return sorted(
         (Group(*parts) for parts in named), key=lambda group: _in_natural_order(group.label)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from residual_lab import build_model, compose
 from residual_lab.config import Config, conf_directory
-from residual_lab.models import Decoder
+from residual_lab.models import Decoder, Model
 
 TINY = (
     "model.layers=4",
@@ -50,6 +50,16 @@ def tiny() -> Callable[..., Decoder]:
 def tokens_BT() -> Tensor:
     """Tokens of the tiny vocabulary, (2, 9)."""
     return torch.randint(31, (2, 9), generator=torch.Generator().manual_seed(0))
+
+
+def types_read_by(model: Model) -> set[torch.dtype]:
+    """Of what the layers of ``model`` will have read; it fills with each forward pass."""
+    found: set[torch.dtype] = set()
+    for unit in model.units:
+        unit.register_forward_pre_hook(
+            lambda _, inputs: found.update(x.dtype for x in inputs if x is not None)
+        )
+    return found
 
 
 def jiggle(model: Decoder, scale: float = 0.3) -> Decoder:

@@ -15,7 +15,7 @@ from residual_lab.errors import ConfigError
 from residual_lab.models import Model
 from residual_lab.residuals import Connection, find_connection
 from residual_lab.residuals.mixing import carry, carry_by_autograd
-from tests.residuals.conftest import NAMES, TINY_OPTIONS
+from tests.residuals.conftest import NAMES, TINY_OPTIONS, types_read_by
 
 RESNET = ("model=resnet_desk", "model.base_width=8", "model.stages=[4,5]", "optim=resnet")
 VIT = ("model=vit_desk", "model.layers=4", "model.width=24", "model.heads=2", "optim=resnet")
@@ -139,19 +139,6 @@ def test_a_refusal_says_why_in_one_line(name: str) -> None:
             assert isinstance(line, str) and line.startswith("residual.connection=")
 
 
-def types_read(model: Model, batch: tuple[Tensor, Tensor]) -> set[torch.dtype]:
-    """Of what its layers read in a step under autocast."""
-    found: set[torch.dtype] = set()
-    for unit in model.units:
-        unit.register_forward_pre_hook(
-            lambda _, inputs: found.update(x.dtype for x in inputs if x is not None)
-        )
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = model.float().loss(batch[0].float(), batch[1])
-    loss.backward()
-    return found
-
-
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_stream_keeps_its_type_under_autocast(
@@ -159,8 +146,12 @@ def test_a_stream_keeps_its_type_under_autocast(
 ) -> None:
     """Otherwise losses, memory and step times would also be those of another precision."""
     expected = {torch.float32 if family == "vit" else torch.bfloat16}
-    model = built(family, name)
-    assert types_read(model, batch) == expected
+    model = built(family, name).float()
+    read = types_read_by(model)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = model.loss(batch[0].float(), batch[1])
+    loss.backward()
+    assert read == expected
     gradients = [p.grad for p in model.connection.parameters() if p.requires_grad]
     assert all(g is not None and g.dtype == torch.float32 for g in gradients)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from residual_lab import build_model
 from residual_lab.models import Decoder
 from residual_lab.residuals import find_connection
-from tests.residuals.conftest import GRANULARITIES, NAMES, configuration, jiggle
+from tests.residuals.conftest import GRANULARITIES, NAMES, configuration, jiggle, types_read_by
 
 Build = Callable[..., Decoder]
 everywhere = pytest.mark.parametrize("granularity", GRANULARITIES)
@@ -162,11 +162,7 @@ def test_autocast_to_bfloat16(name: str, tiny: Build, tokens_BT: Tensor) -> None
     Layers read float32 throughout: the stream is that of the embedding.
     """
     model = tiny(f"residual={name}").float().eval()
-    read: set[torch.dtype] = set()
-    for unit in model.units:
-        unit.register_forward_pre_hook(
-            lambda _, inputs: read.update(x.dtype for x in inputs if x is not None)
-        )
+    read = types_read_by(model)
     exact = model.loss(tokens_BT[:, :-1], tokens_BT[:, 1:])
     with torch.autocast("cpu", torch.bfloat16):
         loss = model.loss(tokens_BT[:, :-1], tokens_BT[:, 1:])
