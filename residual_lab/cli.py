@@ -76,12 +76,25 @@ def in_one_line(command: Callable[[list[str]], int], arguments: list[str]) -> in
     except LabError as error:
         print(error, file=sys.stderr)
         return 2
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        reason = str(error).rpartition("Allocator: ")[2].partition("\n")[0] or "out of memory"
+        print(f"{reason}; take a smaller batch, sequence or model", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader, such as `head`, has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     return status
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether memory was refused, on the CPU, where torch has no class for it, or on a device."""
+    return isinstance(error, MemoryError) or any(
+        text in str(error) for text in ("can't allocate memory", "out of memory")
+    )
 
 
 def usage() -> str:

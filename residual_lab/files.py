@@ -34,6 +34,18 @@ def write_output(path: Path, content: str | bytes) -> None:
         raise LabError(f"{path}: cannot be written ({error.strerror}); choose another") from error
 
 
+def check_writable(path: Path) -> None:
+    """Raise, before the work is done, what :func:`write_output` would after it; writes nothing."""
+    reason = "Is a directory" if path.is_dir() else None
+    folder = next(parent for parent in path.absolute().parents if os.path.lexists(parent))
+    if not folder.is_dir():
+        reason = f"{folder} is no folder"
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        reason = "Permission denied"
+    if reason:
+        raise LabError(f"{path}: cannot be written ({reason}); choose another")
+
+
 def write_json(path: Path, plain: Any) -> None:
     """As :func:`write_output`, a line each entry."""
     write_output(path, json.dumps(plain, indent=1, ensure_ascii=False) + "\n")

@@ -1,6 +1,7 @@
 """The command line's front door: help, unknown commands, and the ways to start it."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from residual_lab.cli import COMMANDS, main
 
+from .tables.synthetic_runs import make_run
 from .test_sweeps_real import TINY, write_corpus
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -32,6 +34,47 @@ def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert captured.out == ""
     assert captured.err.startswith("trian: no such command; did you mean train?")
     assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["bench", "out={out}"],
+        ["bench", "rounds_out={out}"],
+        ["estimate", "out={out}"],
+        ["eval", "{runs}", "out={out}"],
+        ["inspect", "{runs}", "out={out}"],
+        ["reproduce", "laurel/c4_ablation", "only=estimate", "out={out}"],
+        ["table", "{runs}", "out={out}"],
+        ["table", "{runs}", "plots={out}"],
+    ],
+)
+def test_where_nothing_can_be_written_no_work_is_done(
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for work in ("costs.bench.bench", "costs.estimate.estimate", "evaluation.table.evaluate"):
+        monkeypatch.delattr(f"residual_lab.{work}")  # whoever comes to use it fails
+    make_run(tmp_path / "runs")
+    (tmp_path / "file").write_text("mine")
+    names = {"runs": tmp_path / "runs", "out": tmp_path / "file" / "new" / "table.md"}
+    assert main([argument.format(**names) for argument in arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert f"cannot be written ({tmp_path / 'file'} is no folder)" in captured.err
+    assert captured.err.count("\n") == 1
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_too_little_memory_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "residual=plain", "batch=1", f"sequence={10**12}", "rounds=2"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert re.fullmatch(
+        r"can't allocate memory: .* bytes.*; take a smaller batch, .*\n", captured.err
+    )
 
 
 @pytest.mark.parametrize("way", STARTS)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from residual_lab.costs.arguments import Arguments
 from residual_lab.errors import LabError
+from residual_lab.files import check_writable
 from residual_lab.tables import render
 from residual_lab.tables.render import format_for
 
@@ -43,6 +44,8 @@ def main(arguments: list[str]) -> int:
     if clock not in ("wall", "cpu"):
         raise LabError(f"clock={clock}: must be wall or cpu")
     format_for(asked.options.get("format"), asked.options.get("out"))  # before the work
+    if "rounds_out" in asked.options:
+        check_writable(Path(asked.options["rounds_out"]))
     configurations = asked.configurations(batch)
     places = {c.hardware.accelerator for c in configurations.values()}
     if len(places) > 1:

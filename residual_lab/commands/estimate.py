@@ -6,6 +6,7 @@ from residual_lab.config.schema import Config
 from residual_lab.costs.arguments import Arguments
 from residual_lab.tables import Cell, Column, Table, render
 from residual_lab.tables.numbers import significant, with_prefix
+from residual_lab.tables.render import format_for
 
 OPTIONS = ("batch", "format", "out")
 
@@ -33,6 +34,7 @@ def main(arguments: list[str]) -> int:
         print(USAGE)
         return 0
     asked = Arguments.of(arguments, OPTIONS)
+    format_for(asked.options.get("format"), asked.options.get("out"))  # before the work
     configurations = asked.configurations(asked.whole_number("batch", None))
     table = _table(configurations)
     render(table, asked.options.get("format"), asked.options.get("out"))

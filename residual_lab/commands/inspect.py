@@ -6,8 +6,10 @@ from pathlib import Path
 
 from residual_lab.commands.table import paths_and_options
 from residual_lab.errors import LabError
+from residual_lab.files import check_writable
 from residual_lab.tables import FORMATS, render
 from residual_lab.tables.grouping import group_runs
+from residual_lab.tables.render import format_for
 from residual_lab.tables.runs import Run, read_runs
 
 OPTIONS = ("out", "format")
@@ -38,13 +40,16 @@ def main(arguments: list[str]) -> int:
     finished = [run for run in runs if run.status == "finished"]
     if not finished:
         raise LabError(f"{' '.join(paths)}: no finished run there; name run directories")
+    folder = _folder(finished, options.get("out"))
+    format_for(options.get("format"), None)
+    check_writable(folder / "cosine.png")
     _complete([run for run in finished if not run.inspection])
     from residual_lab.tables.depth_table import depth_table  # these import matplotlib or numpy
     from residual_lab.tables.plots import draw_depth
 
     groups = group_runs(finished)
     render(depth_table(groups), options.get("format"))
-    for file in draw_depth(groups, _folder(finished, options.get("out"))):
+    for file in draw_depth(groups, folder):
         print(file, file=sys.stderr)
     return 1 if unreadable else 0
 

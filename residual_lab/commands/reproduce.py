@@ -4,6 +4,7 @@ from residual_lab.errors import LabError
 from residual_lab.reproduce.arguments import GRID, MATCH, ROUNDS, sort_arguments
 from residual_lab.reproduce.table_file import SCALES, load_table, table_names
 from residual_lab.tables import FORMATS, Table, render
+from residual_lab.tables.render import format_for
 
 USAGE = f"""\
 usage: residual-lab reproduce [TABLE [scale=SCALE] [KEY=VALUE]...]
@@ -53,6 +54,7 @@ def main(arguments: list[str]) -> int:
     if asked.only == "estimate":
         from residual_lab.reproduce.estimates import estimates
 
+        format_for(asked.format, asked.out_given)  # before the work
         render(estimates(asked), asked.format, asked.out_given)
         return 0
     from residual_lab.reproduce.reproduction import reproduce

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from residual_lab.errors import LabError, suggestion
+from residual_lab.files import check_writable
 from residual_lab.tables import FORMATS, compare, render
 from residual_lab.tables.metrics import METRICS
 from residual_lab.tables.runs import read_runs
@@ -42,6 +43,8 @@ def main(arguments: list[str]) -> int:
     axis, grid = options.get("axis"), _two_keys(options.get("grid"))
     if (axis or grid) and "plots" not in options:
         raise LabError("axis= and grid= are pictures: name a folder for them with plots=DIR")
+    if "plots" in options:
+        check_writable(Path(options["plots"]) / "cost.png")
     runs, unreadable = read_runs(paths)
     for problem in unreadable:
         print(problem, file=sys.stderr)

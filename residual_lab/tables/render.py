@@ -15,7 +15,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from residual_lab.errors import LabError, suggestion
-from residual_lab.files import write_output
+from residual_lab.files import check_writable, write_output
 from residual_lab.tables.table import Cell, Column, Table, Value
 
 FORMATS = ("rich", "md", "csv", "latex", "json")
@@ -48,7 +48,8 @@ def render(table: Table, format: str | None = None, out: str | Path | None = Non
 def format_for(format: str | None, out: str | Path | None) -> str:
     """``format``, or that of the ending of ``out``, or rich where there is neither.
 
-    Raises LabError for an unknown format or ending, and for an empty ``out``.
+    Raises LabError for an unknown format or ending, and for an ``out`` that is empty or cannot be
+    written: call it before work whose result would be lost.
     """
     if out is not None and not str(out):
         raise LabError("out=: empty; name the file to write the table to")
@@ -62,6 +63,8 @@ def format_for(format: str | None, out: str | Path | None) -> str:
         choices = ", ".join(FORMATS)
         near = suggestion(format, FORMATS)
         raise LabError(f"format={format}: no such format{near} (there are {choices})")
+    if out is not None:
+        check_writable(Path(out))
     return format
 
 
