@@ -55,6 +55,25 @@ def test_python_gives_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     assert model(torch.zeros(2, 3, dtype=torch.long)).shape == (2, 3, 2048)
 
 
+def cells(markdown: str) -> list[dict[str, str]]:
+    """The rows of the first table, by the heads of its columns."""
+    lines = [line for line in markdown.splitlines() if line.startswith("|")]
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    return [dict(zip(head, row, strict=True)) for row in rows]
+
+
+def test_its_tables_are_those_of_the_results() -> None:
+    shown = re.findall(r"\]\((experiments/\S+)/report\.md\)[^\n]*\n\n((?:\|.*\n)+)", TEXT)
+    assert len(shown) == 4
+    for folder, text in shown:
+        rows = cells(text)
+        whole = cells((README.parent / folder / "table.md").read_text(encoding="utf-8"))
+        by_name = {row["residual"]: row for row in whole}
+        for row in rows:
+            name = row.pop("row")
+            assert row == {column: by_name[name][column] for column in row}, (folder, name)
+
+
 def test_every_train_command_composes() -> None:
     for command in commands():
         words = command.split()[1:]
