@@ -31,7 +31,7 @@ def write_output(path: Path, content: str | bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, content)
     except OSError as error:
-        raise LabError(f"{path}: cannot be written ({error.strerror}); choose another") from error
+        raise _unwritable(path, str(error.strerror)) from error
 
 
 def check_writable(path: Path) -> None:
@@ -43,7 +43,11 @@ def check_writable(path: Path) -> None:
     elif not os.access(folder, os.W_OK | os.X_OK):
         reason = "Permission denied"
     if reason:
-        raise LabError(f"{path}: cannot be written ({reason}); choose another")
+        raise _unwritable(path, reason)
+
+
+def _unwritable(path: Path, reason: str) -> LabError:
+    return LabError(f"{path}: cannot be written ({reason}); choose another")
 
 
 def write_json(path: Path, plain: Any) -> None:
