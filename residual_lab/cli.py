@@ -92,9 +92,8 @@ def in_one_line(command: Callable[[list[str]], int], arguments: list[str]) -> in
 
 def is_out_of_memory(error: Exception) -> bool:
     """Whether memory was refused, on the CPU, where torch has no class for it, or on a device."""
-    return isinstance(error, MemoryError) or any(
-        text in str(error) for text in ("can't allocate memory", "out of memory")
-    )
+    refusals = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
+    return isinstance(error, MemoryError) or any(text in str(error) for text in refusals)
 
 
 def usage() -> str:

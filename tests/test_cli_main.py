@@ -76,6 +76,12 @@ def test_too_little_memory_is_one_line() -> None:
     assert re.fullmatch(r"can't allocate memory: .*bytes.*; take a smaller .*\n", done.stderr)
 
 
+def test_a_size_beyond_any_memory_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["estimate", "residual=plain", "batch=1", f"sequence={10**12}"]) == 1
+    captured = capsys.readouterr()
+    assert re.fullmatch(r"Storage size .* overflowed .*10{12}.*; take a smaller .*\n", captured.err)
+
+
 @pytest.mark.parametrize("way", STARTS)
 def test_every_start_works_from_any_folder(way: str, tmp_path: Path) -> None:
     def run(*arguments: str) -> "subprocess.CompletedProcess[str]":

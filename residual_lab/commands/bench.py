@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
     from residual_lab.costs.bench_table import bench_table, save_rounds
 
     found = bench(configurations, batch, rounds, clock=clock)
-    if "rounds_out" in asked.options:
-        save_rounds(found, Path(asked.options["rounds_out"]))
     render(bench_table(found), asked.options.get("format"), asked.options.get("out"))
+    if "rounds_out" in asked.options:  # last: a full disk costs the rounds, not the table too
+        save_rounds(found, Path(asked.options["rounds_out"]))
     return 0

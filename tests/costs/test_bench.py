@@ -1,6 +1,7 @@
 """The bench on two tiny configurations: what it reports, not how fast they are."""
 
 import json
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -11,6 +12,7 @@ from residual_lab import compose
 from residual_lab.cli import main
 from residual_lab.costs.bench import Subject
 from residual_lab.costs.bound import Rates, Work, _BytesMoved, work_of_step
+from residual_lab.errors import LabError
 from residual_lab.measure.flops import flops_per_token
 from residual_lab.training.hardware import resolve_hardware
 
@@ -27,6 +29,20 @@ def benched(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], d
     assert main(["bench", *TINY, *threads, "batch=2", "rounds=3", *files]) == 0
     table, rounds = (json.loads((folder / f"{n}.json").read_text()) for n in ("table", "rounds"))
     return table, rounds
+
+
+def test_the_table_is_there_although_the_rounds_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise LabError(f"{path}: cannot be written (No space left on device)")
+
+    monkeypatch.setattr("residual_lab.costs.bench_table.write_output", full)
+    further = ["residual=plain", "threads=1", "rounds=2", "format=md", "rounds_out=rounds.json"]
+    assert main(["bench", *TINY, *further]) == 2
+    captured = capsys.readouterr()
+    assert "| plain |" in captured.out
+    assert captured.err == "rounds.json: cannot be written (No space left on device)\n"
 
 
 def test_the_first_is_the_base_and_the_ratios_are_those_of_the_rounds(
