@@ -12,11 +12,12 @@ import pytest
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.errors import HydraException
 
-from residual_lab import jobs, sweep
+from residual_lab import compose, jobs, sweep
 from residual_lab.cli import main
 from residual_lab.commands import train
 from residual_lab.config.composition import started_hydra
 from residual_lab.run_directory import RunDirectory
+from residual_lab.tables import load_runs
 
 SWEEP = ["train", "-m", "residual=plain,laurel_rw", "seed=0", "budget.tokens=4096"]
 
@@ -74,6 +75,12 @@ def test_runs_of_a_sweep_share_a_group_that_is_the_sweeps_id(
     main(SWEEP)
     (folder,) = (tmp_path / "runs/sweeps").iterdir()
     assert {RunDirectory.open(path).config.logger.group for path in runs.executed} == {folder.name}
+    RunDirectory.create(compose(["budget.tokens=8192"]))  # no run of the sweep
+    assert {run.path.name for run in load_runs([folder])} == set(results(tmp_path))
+    (tmp_path / "runs").rename(tmp_path / "moved")
+    moved = load_runs([tmp_path / "moved/sweeps" / folder.name])
+    assert {run.path.parent for run in moved} == {tmp_path / "moved"}
+    (tmp_path / "moved").rename(tmp_path / "runs")
     main([*SWEEP[:2], *reversed(SWEEP[2:]), "run.fail_fast=true"])  # the same runs, said otherwise
     assert list((tmp_path / "runs/sweeps").iterdir()) == [folder]
 

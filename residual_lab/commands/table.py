@@ -19,7 +19,8 @@ usage: residual-lab table RUNS... [baseline=ROW] [metric=METRIC] [format=FORMAT]
                                   [plots=DIR [axis=KEY] [grid=KEY,KEY]]
 
 Compare runs: one row for each configuration, its seeds aggregated, with the difference to a
-baseline and what it costs. RUNS are run directories or folders, searched to any depth.
+baseline and what it costs. RUNS are run directories, folders that are searched to any depth, or
+the folder of a sweep, runs/sweeps/ID, which stands for its runs.
 
 ROW       the baseline (default plain): a row's label, or a residual with any of its settings,
           as in baseline="plain layers=8"

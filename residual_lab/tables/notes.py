@@ -1,7 +1,7 @@
 """What stands under a comparison table: how the numbers came about and what to beware of."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from residual_lab.measure.protocol import (
@@ -32,6 +32,7 @@ def notes(
         *_marks(rows),
         *_left_out(read, len({run.path for run in runs})),
         *_setting(runs),
+        *_data(rows),
         *_measuring(runs),
         times,
     ]
@@ -92,20 +93,27 @@ def _left_out(read: Sequence[Run], shown: int) -> list[str]:
 
 
 def _setting(runs: Sequence[Run]) -> list[str]:
-    """Model, budget and data."""
+    """Model and budget."""
     model = _distinct(run.config["model"].get("name") for run in runs)
     finished = [run for run in runs if run.status == "finished"] or runs
     tokens = _distinct(run.result.get("tokens") for run in finished)
     steps = _distinct(run.result.get("steps") for run in finished)
     unit = " and ".join(sorted({kind_of(_source(run)) for run in runs}))
-    lines = [f"Scale: model {model}; budget {tokens} {unit} in {steps} optimizer steps."]
-    prints: dict[str, set[str]] = defaultdict(set)
-    for run in runs:
-        if run.result.get("data_fingerprint"):
-            prints[str(run.config["data"]["name"])].add(str(run.result["data_fingerprint"]))
-    for name, found in sorted(prints.items()):
-        line = f"Data: {name}, fingerprint {_distinct(found)}."
-        if len(found) > 1:
+    return [f"Scale: model {model}; budget {tokens} {unit} in {steps} optimizer steps."]
+
+
+def _data(rows: Sequence[Comparison]) -> list[str]:
+    """Fingerprints by name; a warning where those of one and the same setting differ."""
+    prints: dict[str, dict[Hashable, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for row in rows:
+        for run in row.group.runs:
+            if run.result.get("data_fingerprint"):
+                setting = prints[str(run.config["data"]["name"])][row.group.data]
+                setting.add(str(run.result["data_fingerprint"]))
+    lines = []
+    for name, settings in sorted(prints.items()):
+        line = f"Data: {name}, fingerprint {_distinct(set().union(*settings.values()))}."
+        if any(len(found) > 1 for found in settings.values()):
             line += " It changed between runs: differences between them may come from the data."
         lines.append(line)
     return lines
@@ -114,7 +122,7 @@ def _setting(runs: Sequence[Run]) -> list[str]:
 def _measuring(runs: Sequence[Run]) -> list[str]:
     """Hardware, software and protocol, with a warning where they differ between runs."""
     device = one_thread(_distinct(run.result.get("device") for run in runs))
-    precision = _distinct(run.config.get("hardware", {}).get("precision") for run in runs)
+    precision = _distinct(_precision(run) for run in runs)
     kind = _distinct(lookup(run.result, ("peak_memory_bytes", "kind")) for run in runs)
     versions = _distinct(run.result.get("versions") for run in runs)
     commit = _distinct(_commit(run) for run in runs)
@@ -142,6 +150,12 @@ def _source(run: Run) -> str:
 def one_thread(device: str) -> str:
     """The device of a result as a reader wants it; results are compared by what they say."""
     return device.replace("(1 threads)", "(1 thread)")
+
+
+def _precision(run: Run) -> str | None:
+    """What ``auto`` came to; results of an older version do not say it."""
+    asked: str | None = run.config.get("hardware", {}).get("precision")
+    return run.result.get("precision", asked)
 
 
 def _commit(run: Run) -> str | None:

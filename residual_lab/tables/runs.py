@@ -107,8 +107,13 @@ def _run_directories(paths: Iterable[str | Path]) -> list[Path]:
 def _search(folder: str) -> Iterator[str]:
     """Folders with a ``config.yaml``; hidden ones and the insides of a run are not searched.
 
-    Of links those to runs count; others are not followed, as they may lead back.
+    Of links those to runs count; others are not followed, as they may lead back. A sweep's folder,
+    ``RUN.DIR/sweeps/ID``, has no runs within: it is searched for what it says of its jobs.
     """
+    for record in sorted(Path(folder).glob("jobs/*.json")):
+        run = Path(json.loads(record.read_bytes())["run"] or "")
+        moved = Path(folder).parents[1] / run.name if run.name else run
+        yield from (str(path) for path in (moved, run) if (path / "config.yaml").is_file())
     for directory, subfolders, files in os.walk(folder):
         if "config.yaml" in files:
             subfolders.clear()

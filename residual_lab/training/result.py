@@ -57,6 +57,7 @@ def build_result(
         "flops_per_token": flops,
         "mfu": model_flops_utilization(flops, timing["tokens_per_s"], peak, processes),
         "device": recorder.device,
+        "precision": hardware.precision,
         "data_fingerprint": fingerprint,
         "started": recorder.started,
         "seconds": recorder.clock.read(),

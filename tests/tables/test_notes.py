@@ -23,6 +23,23 @@ def test_notes_tell_how_the_numbers_came_about(tmp_path: Path) -> None:
         assert part in notes
 
 
+def test_two_settings_of_one_corpus_did_not_change(tmp_path: Path) -> None:
+    """Each has the fingerprint of its own, and is compared within itself."""
+    for target, fingerprint in (("identity", "e9aa"), ("random", "e2d0")):
+        data = {"data": {"name": "linear_map", "source": "synthetic", "target": target}}
+        for name in ("plain", "laurel_rw"):
+            make_run(tmp_path, name, overrides=data, data_fingerprint=fingerprint)
+    notes = compare(load_runs([tmp_path])).notes
+    assert "Data: linear_map, fingerprint e2d0 and e9aa." in notes
+
+
+def test_the_precision_is_what_auto_came_to(tmp_path: Path) -> None:
+    asked = {"hardware": {"precision": "auto"}}
+    make_run(tmp_path, overrides=asked, precision="bf16-mixed")
+    notes = " ".join(compare(load_runs([tmp_path])).notes)
+    assert "precision bf16-mixed" in notes
+
+
 def test_losses_and_budgets_are_named_by_what_they_count(tmp_path: Path) -> None:
     make_run(tmp_path / "text")
     data = {"data": {"name": "linear_map", "source": "synthetic", "width": 100}}

@@ -144,6 +144,7 @@ def test_sharded_checkpoint_goes_on_in_one_process(
         assert losses(run, key) == pytest.approx(losses(alone, key), rel=2e-5)
     result = json.loads((run.path / "result.json").read_text())
     assert result["device"].startswith("1 ×")
+    assert (run.config.hardware.precision, result["precision"]) == ("auto", "32-true")
     assert result["step_time_s"]["n"] <= 2  # the windows up to step 8 after one of warm-up
 
 
