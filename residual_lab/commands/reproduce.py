@@ -26,7 +26,7 @@ jobs      runs at the same time, default 1 (needs the joblib extra); for cluster
 rounds    of the step times, default {ROUNDS}; 0: do not measure them
 FORMAT    of the table on screen: {", ".join(FORMATS)}
 out       the folder of table, report, pictures and the runs' small files; default
-          results/TABLE-SCALE; with only=estimate a file
+          results/TABLE-SCALE, with -tune_lr or -match_KEY; with only=estimate a file
 further ones are overrides of every run, as of `residual-lab train`: run.dir=, logger=wandb, ...
 
 examples:
@@ -60,7 +60,8 @@ def main(arguments: list[str]) -> int:
     from residual_lab.reproduce.reproduction import reproduce
 
     status, table = reproduce(asked)
-    render(table, asked.format)
+    if table is not None:
+        render(table, asked.format)
     return status
 
 

@@ -85,7 +85,8 @@ def sort_arguments(name: str, arguments: Sequence[str]) -> Asked:
         raise LabError(
             f"tune={options['tune']}: no cost depends on it; leave it out of only=estimate"
         )
-    folder = f"results/{table.name.replace('/', '-')}-{scale}"
+    fair = [f"{key}_{options[key]}" for key in ("tune", "match") if key in options]
+    folder = "-".join(["results/" + table.name.replace("/", "-"), scale, *fair])
     return Asked(
         table=table,
         choices=choices,

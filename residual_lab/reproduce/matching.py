@@ -62,7 +62,8 @@ def _kept_or_solved(
     """A table that is run again has the same depth, although step times differ."""
     file = asked.out / "matched.json"
     question = {n: config_hash(c) for n, c in {**others, "": base}.items()} | {"key": key}
-    kept = read_json(file, "remove it to solve it again")
+    counts = asked.only == "estimate"  # then ``out`` is a file of its own
+    kept = None if counts else read_json(file, "remove it to solve it again")
     if kept is None or kept.get("question") != question:
         cost = _step_time(base, others, asked) if key == "step_time" else _counted(key)
         depth, note = _solve(base, others, cost, key)

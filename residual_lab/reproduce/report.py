@@ -73,11 +73,13 @@ def _as_printed(asked: Asked, found: Results) -> list[str]:
 def _commands(asked: Asked, planned: Sequence[Planned]) -> list[str]:
     """Of the first seed; what starts from another run names that run's directory."""
     seed = planned[0].seed
+    places = [text for text in asked.choices.overrides if text.startswith("run.dir=")]
+    runs = places[-1].removeprefix("run.dir=") if places else "runs"
     lines = []
     for one in planned:
         if one.seed == seed:
             overrides = [
-                f"start.run=runs/{one.after.path.name}"
+                f"start.run={runs}/{one.after.path.name}"
                 if text.startswith("start.run=") and one.after is not None
                 else text
                 for text in one.overrides

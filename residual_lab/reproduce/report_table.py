@@ -125,11 +125,13 @@ def _notes(asked: Asked, found: Results, times: Timing | None, further: Sequence
     if any(printed(row, table.metric) for row in found.of_file):
         lines.append(_about_the_paper(table))
     if found.missing:
+        command = "the same command" if asked.only is None else f"without only={asked.only} it"
         lines.append(
-            f"Not complete: {found.missing} of {found.planned} runs are missing; the same command "
+            f"Not complete: {found.missing} of {found.planned} runs are missing; {command} "
             "runs them."
         )
-    lines += notes(found.rows, found.runs, metric_named(table.metric), _about_times(times))
+    about_times = _about_times(times, asked.rounds)
+    lines += notes(found.rows, found.runs, metric_named(table.metric), about_times)
     names = {row.name: asked.choices.shown_name(table, row) for row in found.of_file}
     lines += [f"{names[row.name]}: {row.note}" for row in found.of_file if row.note]
     lost = [
@@ -155,9 +157,10 @@ def _about_the_paper(table: TableFile) -> str:
     )
 
 
-def _about_times(times: Timing | None) -> str:
+def _about_times(times: Timing | None, rounds: int) -> str:
     if times is None:
-        return "Step times were not measured side by side (rounds=0), so there are none here."
+        why = "" if rounds else " (rounds=0)"
+        return f"Step times were not measured side by side{why}, so there are none here."
     batches = " or ".join(str(batch) for batch in sorted(set(times.batches.values())))
     return (
         f"Step times: training steps of a batch of {batches} on {one_thread(times.device)}, "

@@ -1,6 +1,7 @@
 """A table from end to end: run what is missing, measure, and write what came out."""
 
 import hashlib
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 from residual_lab.config.schema import Config
 from residual_lab.errors import LabError
 from residual_lab.files import write_output
+from residual_lab.launch import FINISHED
 from residual_lab.reproduce.arguments import Asked
 from residual_lab.reproduce.matching import matched
 from residual_lab.reproduce.plan import Planned, compose_rows, plan
@@ -25,13 +27,14 @@ from residual_lab.tables.table import Table
 ENDINGS = {"md": "table.md", "csv": "table.csv", "latex": "table.tex", "json": "table.json"}
 
 
-def reproduce(asked: Asked) -> tuple[int, Table]:
-    """Return the exit status of the runs and the table of those that came to an end.
+def reproduce(asked: Asked) -> tuple[int, Table | None]:
+    """Return the exit status of the runs and the table of those that came to an end, if any did.
 
     Files in ``asked.out``: the table in every format, report.md, pictures/, the step times of
     all rows, and runs/ with the small files of every run. They are written before step times are
     measured, and once more with them.
-    Raises LabError where no run came to an end, and where another process has this table.
+    Raises LabError where there is nothing to run and no run came to an end, and where another
+    process has this table.
     """
     solved: tuple[str, ...] = ()
     kept, measures = asked.out / "runs", asked.only is None and asked.rounds > 0
@@ -47,7 +50,7 @@ def reproduce(asked: Asked) -> tuple[int, Table]:
         keep(planned, kept)
         found = results(asked, planned, kept)
         if not any(row.group.runs for row in found.rows):
-            raise LabError(f"{asked.table.name}: no run has come to an end: there is no table yet")
+            return _nothing_yet(asked.table.name, stopped)
         configs, file = _configs(asked, found), asked.out / "step_times.json"
         times = timing(configs, file, 0)
         table, pictures = _written(asked, planned, found, times, solved)
@@ -58,6 +61,14 @@ def reproduce(asked: Asked) -> tuple[int, Table]:
                 table, pictures = _written(asked, planned, found, measured, further)
         _mirror(asked, planned[0].config, table, pictures)
         return exit_status(planned, kept, stopped), table
+
+
+def _nothing_yet(name: str, stopped: int) -> tuple[int, None]:
+    problem = f"{name}: no run has come to an end: there is no table yet"
+    if stopped == FINISHED:
+        raise LabError(problem)
+    print(problem, file=sys.stderr)
+    return stopped, None
 
 
 def _folder(planned: Sequence[Planned], group: str) -> Path:

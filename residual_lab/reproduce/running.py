@@ -6,7 +6,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import yaml
@@ -64,24 +64,27 @@ def run_missing(
     """
     status = FINISHED
     waiting = missing(plan, kept)
-    while waiting:
-        ready = [one for one in waiting if one.after is None or _has_weights(one.after)]
-        waiting = [one for one in waiting if one not in ready]
-        if not ready:
-            for one in waiting:
-                assert one.after is not None
-                print(
-                    f"left out: {one.row}, seed {one.seed}: it starts from {one.after.row}, "
-                    "which did not finish",
-                    file=sys.stderr,
-                )
-            break
-        jobs = [[*one.overrides, *_where(one, group)] for one in ready]
-        with progress_of(ready, folder):
+    shutil.rmtree(folder / "jobs", ignore_errors=True)  # an earlier command's, which progress reads
+    with progress_of(waiting, folder) if waiting else nullcontext():
+        while waiting and status <= 128:
+            ready = [one for one in waiting if one.after is None or _has_weights(one.after)]
+            waiting = [one for one in waiting if one not in ready]
+            if not ready:
+                _leave_out(waiting)
+                break
+            jobs = [[*one.overrides, *_where(one, group)] for one in ready]
             status = run_jobs(jobs, folder, launcher)
-        if status > 128:
-            break
     return status
+
+
+def _leave_out(waiting: Sequence[Planned]) -> None:
+    for one in waiting:
+        assert one.after is not None
+        print(
+            f"left out: {one.row}, seed {one.seed}: it starts from {one.after.row}, "
+            "which did not finish",
+            file=sys.stderr,
+        )
 
 
 def exit_status(plan: Sequence[Planned], kept: Path, stopped: int) -> int:
@@ -149,12 +152,12 @@ def progress_of(runs: Sequence[Planned], folder: Path) -> Iterator[None]:
                 bar.update(task, completed=done)
                 ended = {path.stem for path in folder.glob("jobs/*.json")}
                 for name in sorted(ended - told):
+                    told.add(name)
                     left = bar.tasks[0].time_remaining
                     about = f"about {left / 60:.0f} min left" if left is not None else "…"
                     bar.console.print(
-                        f"{len(ended)} of {len(runs)} runs: {name}; {about}", highlight=False
+                        f"{len(told)} of {len(runs)} runs: {name}; {about}", highlight=False
                     )
-                told |= ended
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()

@@ -47,6 +47,26 @@ def test_match_finds_the_depth_of_a_costly_variant(reproduce: Reproduce, tmp_pat
     assert json.loads((tmp_path / "out/matched.json").read_text())["depth"] == 20 + more
 
 
+def test_match_is_estimated_into_a_file_as_often_as_one_likes(
+    reproduce: Reproduce, tmp_path: Path
+) -> None:
+    small = ("data.sequence_length=16", "budget.batch_tokens=16")
+    for _ in range(2):
+        assert reproduce("match=params", "only=estimate", "out=costs.md", *small) == 0
+    assert "3 layers (params matched)" in (tmp_path / "costs.md").read_text()
+
+
+def test_a_table_with_another_question_has_a_folder_of_its_own(
+    runs: FakeRuns, reproduce: Reproduce, tmp_path: Path
+) -> None:
+    call = ["reproduce", "own/small.yaml", "rounds=0", "seeds=1", "rows=RW,Deeper"]
+    for further in ([], ["tune=lr", "grid=1"], ["match=params"]):
+        assert main([*call, *further]) == 0
+    ends = ("desk", "desk-match_params", "desk-tune_lr")
+    folders = sorted(path.name for path in (tmp_path / "results").iterdir())
+    assert folders == [f"own-small-{end}" for end in ends]
+
+
 def test_match_says_that_the_blocks_of_a_resnet_are_not_solved(
     capsys: pytest.CaptureFixture[str], runs: FakeRuns
 ) -> None:

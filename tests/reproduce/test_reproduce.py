@@ -133,27 +133,6 @@ def test_the_order_of_rows_changes_no_number(reproduce: Reproduce, tmp_path: Pat
     assert after == before
 
 
-def test_stopped_and_run_again_gives_the_table_of_a_straight_run(
-    runs: FakeRuns, reproduce: Reproduce, tmp_path: Path
-) -> None:
-    def stop(run: RunDirectory) -> int:
-        return FakeRuns.finish(run) if len(runs.executed) <= 5 else 128 + 15
-
-    runs.ending = stop
-    assert reproduce() != 0
-    assert sum(1 for _ in (tmp_path / "runs").rglob("result.json")) == 5
-    said = "Not complete: 7 of 12 runs are missing"
-    assert said in (tmp_path / "out/report.md").read_text()
-    runs.ending = FakeRuns.finish
-    assert reproduce() == 0
-    stopped = contents(tmp_path / "out")
-    assert "Not complete" not in (tmp_path / "out/report.md").read_text()
-    for name in ("out", "runs"):
-        (tmp_path / name).rename(tmp_path / f"first-{name}")
-    reproduce()
-    assert contents(tmp_path / "out") == stopped
-
-
 def test_failed_and_diverged_rows_stay_marked(
     runs: FakeRuns, reproduce: Reproduce, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
