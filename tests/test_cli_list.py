@@ -120,6 +120,8 @@ def test_a_class_that_is_not_found_has_no_facts() -> None:
         (["--bogus"], "--bogus: no such option"),
         (["fromat=md"], "fromat=md: no such option"),
         (["format=doc"], "format=doc: no such format"),
+        (["laurel_rw", "out=x.md"], "out=x.md: laurel_rw alone is a page of text; leave it out"),
+        (["laurel_rw", "model=desk"], "model=desk: laurel_rw alone is a page of text"),
         (["--config-dir", "/absent/x"], "--config-dir=/absent/x: there is no such folder"),
     ],
 )

@@ -154,6 +154,17 @@ def test_hydras_views_of_the_configuration(
     assert (root.handlers, root.level) == (handlers, level)
 
 
+@pytest.mark.parametrize("option", [["--resolve"], ["--package", "optim"]])
+def test_options_of_a_view_train_nothing(
+    option: list[str], runs: FakeRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", *option]) == 2
+    assert capsys.readouterr().err == (
+        f"{' '.join(option)}: goes with --cfg, which shows the configuration; add --cfg job\n"
+    )
+    assert runs.executed == [] and names(tmp_path) == []
+
+
 def test_help_lists_the_groups(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["train", "--help"])

@@ -74,9 +74,11 @@ def candidates(line: str) -> list[str]:
     if command in ("train", "estimate", "bench"):  # they take overrides
         return _overrides(words[1:], word)
     if command == "list":
-        from residual_lab.commands.list import KINDS
+        from residual_lab.commands.list import KINDS, TABLES
 
-        return _starting(word, [*KINDS, "format=", "out="])
+        return _starting(word, [*KINDS, TABLES, "format=", "out="])
+    if command == "reproduce":
+        return _of_a_table(words[1:], word)
     if command in ("table", "inspect", "eval", "generate"):
         options = import_module(f"residual_lab.commands.{command}").OPTIONS
         found = _starting(word, [f"{option}=" for option in options])
@@ -85,6 +87,16 @@ def candidates(line: str) -> list[str]:
     if command == "completion":
         return _starting(word, SCRIPTS)
     return []
+
+
+def _of_a_table(words: list[str], word: str) -> list[str]:
+    from residual_lab.reproduce.arguments import OPTIONS
+    from residual_lab.reproduce.table_file import table_names
+
+    named = any("=" not in other for other in words if other is not word)
+    if not named and "=" not in word:
+        return _starting(word, table_names())
+    return [*_starting(word, [f"{option}=" for option in OPTIONS]), *_overrides(words, word)]
 
 
 def _starting(word: str, choices: Sequence[str] | dict[str, str]) -> list[str]:

@@ -53,6 +53,8 @@ def main(arguments: list[str]) -> int:
         return 0
     kinds, folders, options, overrides = _arguments(arguments)
     if len(kinds) == 1 and (file := _residual(kinds[0], folders)) is not None:
+        if surplus := [*overrides, *(f"{key}={value}" for key, value in options.items())]:
+            raise LabError(f"{surplus[0]}: {kinds[0]} alone is a page of text; leave it out")
         print(f"{describe(file)}\n\n{_docstring(*_class_of(file)) or file}")
         return 0
     _check(kinds, overrides)

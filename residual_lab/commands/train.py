@@ -28,6 +28,9 @@ examples:
 
 def main(arguments: list[str]) -> int:
     options = _parser().parse_intermixed_args(arguments)
+    if (options.package or options.resolve) and not options.cfg:
+        given = "--resolve" if options.resolve else f"--package {options.package}"
+        raise ConfigError(f"{given}: goes with --cfg, which shows the configuration; add --cfg job")
     if options.cfg or options.info:
         return _show(options)
     if options.multirun or "hydra.mode=MULTIRUN" in options.overrides:
