@@ -32,7 +32,8 @@ class AttnRes(Connection):
     Kept for backward: per layer f (in blocks: the block's sum so far)
 
     Args:
-        blocks: how many blocks; the paper takes about 8. None: full.
+        blocks: how many blocks at most, each of ⌈L / blocks⌉ layers; the paper takes about 8.
+            None: full.
     """
 
     identity: ClassVar = None

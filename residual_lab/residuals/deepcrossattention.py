@@ -97,6 +97,11 @@ class GRN(Connection):
         rows = [[ids[entry] for entry in stack] for stack in self.stacks]
         rows[0] = rows[0] if first else []
         rows[-1] = rows[-1] if final else []
+        if not any(rows):
+            raise ConfigError(
+                f"residual.first=false, residual.final=false: no GRN is left at depth {depth}; "
+                "keep one of them"
+            )
         self.schedule = Schedule(
             rows,
             [self.mixtures] * depth + [1],
@@ -172,7 +177,8 @@ class DCA(GRN):
 
     Paper: DeepCrossAttention, arXiv 2502.06785, section 3 and figure 4
     Parameters: v3, S_t entries in the stack of layer t: 2D·(3·Σ_{t ≤ L} S_t + S_{L+1}), and two
-        more norms a layer (queries, keys and values have one each)
+        more norms a layer (queries, keys and values have one each). Where MLPs are layers, the
+        GRN_k and GRN_v before them are there but unused
     Identity: at the start, b = 1 and w = 0
     Kept for backward: per layer 3 activations: f_t and the inputs of two norms; with k 1 more
     """

@@ -57,13 +57,16 @@ class Laurel(Connection):
         rank: r; None is D/24, the paper's 32 at width 768 (it found D/24 to D/32 best).
         low_rank_init: ``column_orthogonal`` or ``xavier``, see :class:`LowRank`.
         k: how many activations PA reads; 0 is no PA.
-        gamma: initial γ; None is 0 where h is the identity and 1 (tanh: ½) where B = 0 already
-            makes the term vanish (if both were zero, neither would ever get a gradient).
+        gamma: initial γ; None is 0 where h is the identity and 1 (tanh: ½) where B = 0, or the
+            scale of ``norm: output``, already makes the term vanish (if both were zero, neither
+            would ever get a gradient).
         gamma_bound: how γ is normalised, which the paper leaves open: ``free`` is not at all,
             ``softmax`` over the activations that a layer reads (equal at the start, 1/k each,
             so ``gamma`` must be None), ``tanh`` between −1 and 1.
         missing: what the first layers see where fewer than k activations exist:
-            ``embedding`` (it stands in for them) or ``drop`` (the terms do not exist).
+            ``embedding`` (it stands in for them) or ``drop`` (the terms do not exist; of
+            ``per_lag`` their pairs A, B are there but unused, and the one ``softmax`` γ of the
+            first layer is always 1).
         norm: an RMS norm with a learned scale of D per layer that no formula of the paper has
             but the parameter counts of its table 5 imply: on each input of the h_j, on the
             sum of the terms γ_j·h_j (its scale then starts at 0), or none.

@@ -23,7 +23,8 @@ class ResidualWeights(nn.Module):
         ``sigmoid``       α = σ(a), β = 1 − α
         ``free``          α = a, β = b
         ``fixed``         α, β stay as they start: a control, without parameters
-    alpha, beta: initial values; the second may be left out where the first decides it.
+    alpha, beta: initial values; None is 1 with 2softmax and free, else ½. The second may be left
+        out where the first decides it.
     width: 1 for scalars, D for vectors.
     """
 

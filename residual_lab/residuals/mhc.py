@@ -8,6 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from residual_lab.errors import ConfigError
 from residual_lab.residuals.connection import Connection, Layer
 from residual_lab.residuals.depth_weights import unfold
 from residual_lab.residuals.streams import Reduce, expand, mix, reduce, reduce_weights
@@ -21,9 +22,9 @@ class ManifoldHyperConnections(Connection):
         p = norm(vec H) φ
 
     Each of the three has its own α, φ and b. Sinkhorn divides columns and then rows by their
-    sums, ``iterations`` times, so that all entries are positive and rows sum to 1 exactly: the
-    streams' mean can neither grow nor vanish over depth. norm is an RMS norm of all nD features
-    of a token without a scale.
+    sums, ``iterations`` times, so that all entries are positive, rows sum to 1 exactly (each stream
+    is a weighted mean of the old ones) and columns nearly (which keeps the streams' mean). norm is
+    an RMS norm of all nD features of a token without a scale.
 
     The paper does not say how b and φ start. Here layer k reads stream k mod n and mixes little:
     a logit of ``other_logit`` stands where HC has a zero, H_post = 1 and φ = 0. While all
@@ -62,6 +63,11 @@ class ManifoldHyperConnections(Connection):
         self.n, self.iterations, self.reduce = n, iterations, reduce
         small = 1 / (1 + math.exp(-other_logit))
         own = 1 - (n - 1) * small  # so that H_pre sums to 1
+        if own <= 0:
+            raise ConfigError(
+                f"residual.other_logit={other_logit:g}: must be below {-math.log(n - 2):.3g} with "
+                f"residual.n={n}, or the layer's own weight, 1 − {n - 1}·σ, is not positive"
+            )
         pre = torch.full((depth, n), other_logit)
         pre[torch.arange(depth), torch.arange(depth) % n] = math.log(own / (1 - own))
         res = (other_logit * (1 - torch.eye(n))).flatten().repeat(depth, 1)

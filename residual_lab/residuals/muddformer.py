@@ -121,7 +121,8 @@ class MultiwayMuddFormer(MuddFormer):
 
     Paper: Xiao et al. 2025, MUDDFormer, arXiv 2502.12170, eq. 8 and section 2.3
     Parameters: for n = 2 … L sources, static 4n, dynamic + K D + 4K n with K = ``hidden``·n;
-        for the output, n = L + 1, static n, dynamic + K D + K n
+        for the output, n = L + 1, static n, dynamic + K D + K n. Where MLPs are layers, the weights
+        of their K and V are there but unused
     Identity: at the start
     Kept for backward: per layer the state X_i, its four sums and the weights
     """

@@ -113,6 +113,8 @@ def test_k_is_refused_nothing_but_what_needs_it() -> None:
         GRN(4, 6, model_input=False)
     with pytest.raises(ConfigError, match=r"residual\.sum_of_middle=false: without k"):
         DCA(4, 6, sum_of_middle=False)
+    with pytest.raises(ConfigError, match=r"residual\.first=false, residual\.final=false: no GRN"):
+        GRN(1, 6, first=False, final=False)
 
 
 def test_stack_sizes_with_five_layers() -> None:

@@ -1,5 +1,6 @@
 """Frac-connections, mHC and AltUp against their equations, and against independent packages."""
 
+import math
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -70,6 +71,15 @@ def test_frac_connections(m: int, dynamic: bool, bounded: bool) -> None:
 def test_fractions_must_divide_the_width() -> None:
     with pytest.raises(ConfigError, match=r"residual\.m=4: must divide"):
         FracConnections(2, 6, m=4)
+
+
+@pytest.mark.parametrize(("n", "logit"), [(3, 0.0), (4, -0.5), (64, -4.0)])
+def test_other_streams_may_not_have_all_the_weight(n: int, logit: float) -> None:
+    """(n − 1)·σ(l) = 1 at l = −ln(n − 2)."""
+    limit = -math.log(n - 2)
+    with pytest.raises(ConfigError, match=rf"other_logit={logit:g}: must be below {limit:.3g} "):
+        ManifoldHyperConnections(2, 4, n=n, other_logit=logit)
+    ManifoldHyperConnections(2, 4, n=n, other_logit=limit - 0.01)
 
 
 def test_frac_connections_against_the_package() -> None:
