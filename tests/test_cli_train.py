@@ -154,6 +154,17 @@ def test_hydras_views_of_the_configuration(
     assert (root.handlers, root.level) == (handlers, level)
 
 
+def test_for_several_hosts_the_run_is_made_and_the_command_is_printed(
+    runs: FakeRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "hardware=ddp", "hardware.devices=4", "hardware.nodes=2"]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    assert RunDirectory.open(run).config.hardware.nodes == 2
+    start = "torchrun --nnodes 2 --nproc-per-node 4 RENDEZVOUS -m residual_lab.run"
+    assert f"{start} {run}\n" in capsys.readouterr().out
+    assert runs.executed == []
+
+
 @pytest.mark.parametrize("option", [["--resolve"], ["--package", "optim"]])
 def test_options_of_a_view_train_nothing(
     option: list[str], runs: FakeRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -50,6 +50,8 @@ def train(config: Config) -> int:
         print(f"{status}: {run.path}")
         _summary(run.path)
         return FINISHED if status == "finished" else DIVERGED
+    if config.hardware.nodes > 1 and config.hardware.accelerator != "tpu":
+        return _on_several_hosts(run)
     exit_status = execute(run.path)
     if exit_status in (FINISHED, DIVERGED):
         _summary(run.path)
@@ -64,6 +66,16 @@ def train(config: Config) -> int:
         problem = (run.result or {}).get("error") if exit_status == FAILED else None
         print(f"failed: {run.path}{f': {problem}' if problem else ''}", file=sys.stderr)
     return exit_status
+
+
+def _on_several_hosts(run: RunDirectory) -> int:
+    """Nothing is trained: the processes of other hosts are not ours to start."""
+    hardware = run.config.hardware
+    each = "DEVICES" if hardware.devices == "auto" else hardware.devices
+    start = f"--nnodes {hardware.nodes} --nproc-per-node {each} RENDEZVOUS"
+    print(f"made: {run.path}; on each of the {hardware.nodes} hosts run")
+    print(f"torchrun {start} -m residual_lab.run {run.path}")
+    return FINISHED
 
 
 def _sweep(options: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import platform
 import re
 from collections.abc import Callable
 from inspect import signature
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from lightning.fabric.plugins.environments import ClusterEnvironment
@@ -35,8 +35,8 @@ def resolve_hardware(config: Config, devices: int | None = None) -> Config:
     """``config`` with every ``auto`` of its hardware replaced by what this machine has.
 
     ``devices`` takes the place of ``hardware.devices``. Raises ConfigError for hardware that is
-    not there, a batch that the devices cannot share evenly, and a number of processes, started
-    by torchrun or SLURM, other than devices × nodes.
+    not there, a precision that it does not have, a batch that the devices cannot share evenly, and
+    a number of processes, started by torchrun or SLURM, other than devices × nodes.
     """
     hardware = config.hardware
     accelerator = _accelerator(hardware)
@@ -53,8 +53,9 @@ def resolve_hardware(config: Config, devices: int | None = None) -> Config:
         }
     )
     resolved_config = config.model_copy(update={"hardware": resolved})
+    _check_precision(resolved)
     _check_batch(resolved_config)
-    _check_world(count, hardware.nodes)
+    _check_world(resolved)
     return resolved_config
 
 
@@ -96,6 +97,24 @@ def _precision(hardware: HardwareConfig, accelerator: str) -> str:
     return "bf16-mixed" if has_bf16 else "32-true"
 
 
+def _check_precision(hardware: HardwareConfig) -> None:
+    """Refuse what Lightning would refuse, or replace by another."""
+    every = get_args(HardwareConfig.model_fields["precision"].annotation)
+    if hardware.accelerator == "tpu":
+        where, there = "hardware.accelerator=tpu", {"32-true", "bf16-true"}
+    elif hardware.strategy == "fsdp":
+        where, there = "hardware.strategy=fsdp", {"32-true", "bf16-mixed", "bf16-true"}
+    elif hardware.accelerator == "cpu":
+        where, there = "hardware.accelerator=cpu", {*every} - {"16-mixed"}
+    else:
+        return
+    if hardware.precision not in there:
+        choices = ", ".join(name for name in every if name in there and name != "auto")
+        raise ConfigError(
+            f"hardware.precision={hardware.precision}: {where} has {choices}; choose one of them"
+        )
+
+
 def _check_batch(config: Config) -> None:
     hardware = config.hardware
     assert isinstance(hardware.devices, int)
@@ -107,9 +126,16 @@ def _check_batch(config: Config) -> None:
         )
 
 
-def _check_world(devices: int, nodes: int) -> None:
+def _check_world(hardware: HardwareConfig) -> None:
+    devices, nodes = hardware.devices, hardware.nodes
+    assert isinstance(devices, int)
     started = _started_processes()
     if started is None:
+        if nodes > 1 and hardware.accelerator != "tpu":
+            raise ConfigError(
+                f"hardware.nodes={nodes}: the other hosts are nobody's to start here; start the "
+                "run with torchrun or SLURM, as docs/hardware.md says, or set hardware.nodes=1"
+            )
         return
     if started != devices * nodes:
         raise ConfigError(

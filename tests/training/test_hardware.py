@@ -4,7 +4,9 @@ import mmap
 import os
 import platform
 import resource
+from collections.abc import Sequence
 
+import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.plugins.environments import (
@@ -87,6 +89,36 @@ def test_another_number_of_processes_than_asked_for_is_refused(
         resolve_hardware(config("hardware=cpu_ddp"))
     resolved = resolve_hardware(config("hardware=cpu_ddp"), devices=4)
     assert resolved.hardware.devices == 4
+
+
+def test_several_hosts_that_nobody_starts_are_refused() -> None:
+    """F10: Lightning would start this host's processes, and they wait for those of the others."""
+    with pytest.raises(ConfigError, match=r"hardware\.nodes=2: .* start the run with torchrun"):
+        resolve_hardware(config("hardware=cpu_ddp", "hardware.nodes=2"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("hardware=cpu", "hardware.precision=16-mixed"), "accelerator=cpu has 32-true, 64-true"),
+        (
+            ("hardware=cpu_fsdp", "hardware.precision=64-true"),
+            "fsdp has 32-true, bf16-mixed, ",
+        ),
+        (("hardware=cpu_fsdp", "hardware.precision=16-mixed"), "fsdp has 32-true, bf16-mixed"),
+    ],
+)
+def test_a_precision_that_is_not_there_is_refused(options: Sequence[str], message: str) -> None:
+    """Lightning would take another for the one, and raise for the others."""
+    with pytest.raises(ConfigError, match=message):
+        resolve_hardware(config(*options))
+
+
+def test_every_precision_of_a_processor_is_one_that_lightning_takes_as_it_is() -> None:
+    for precision in ("32-true", "64-true", "bf16-mixed", "bf16-true"):
+        hardware = resolve_hardware(config("hardware=cpu", f"hardware.precision={precision}"))
+        trainer = pl.Trainer(**trainer_options(hardware.hardware), logger=False)
+        assert trainer.precision == precision
 
 
 def test_tasks_that_are_not_counted_by_node_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
