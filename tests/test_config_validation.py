@@ -38,7 +38,8 @@ ONE_PROBLEM = [
     ("model.bias=maybe", "model.bias=maybe: must be true or false", []),
     ("hardware.devices=some", "hardware.devices=some: must be a whole number > 0 or auto", []),
     ("optim.betas=[0.9]", "optim.betas=[0.9]: must be a list of 2", []),
-    ("optim.betas=[0.9,2]", "optim.betas=[0.9, 2]: must be a list of 2", ["≤ 1"]),
+    ("optim.betas=[0.9,2]", "optim.betas=[0.9, 2]: must be a list of 2", ["< 1"]),
+    ("optim.betas=[0.9,1]", "optim.betas=[0.9, 1]: must be a list of 2", ["< 1"]),
     ("seed=-1", "seed=-1: must be a whole number ≥ 0", []),
     (
         "residual=laurel_rv",
@@ -92,6 +93,8 @@ ONE_PROBLEM = [
         "model.zero_gamma=true: ",
         ["must be false", "model.relu=after_addition"],
     ),
+    (f"{IMAGES} data=digits model.channels=3", "model.channels=3: must be data.channels=1", []),
+    (f"{IMAGES} data=digits model.classes=5", "model.classes=5: must be at least data.cla", []),
     (
         f"{IMAGES} data=digits data.randaugment=2",
         "data.randaugment=2: ",

@@ -50,6 +50,12 @@ def main(arguments: list[str]) -> int:
     places = {c.hardware.accelerator for c in configurations.values()}
     if len(places) > 1:
         raise LabError(f"hardware: {', '.join(sorted(places))} together; compare on one device")
+    threads = {str(c.hardware.threads) for c in configurations.values()}
+    if len(threads) > 1:
+        raise LabError(
+            f"threads={','.join(sorted(threads))}: one process has one number of them; "
+            "bench each by itself"
+        )
     from residual_lab.costs.bench import bench
     from residual_lab.costs.bench_table import bench_table, save_rounds
 

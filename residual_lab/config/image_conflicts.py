@@ -55,6 +55,14 @@ def image_size(model: ResNetConfig | ViTConfig, data: ImageDataConfig) -> Iterat
         )
 
 
+def model_and_images(model: ResNetConfig | ViTConfig, data: ImageDataConfig) -> Iterator[str]:
+    """The model reads the images' channels and has an output for each class."""
+    if model.channels != data.channels:
+        yield f"model.channels={model.channels}: must be data.channels={data.channels}"
+    if model.classes < data.classes:
+        yield f"model.classes={model.classes}: must be at least data.classes={data.classes}"
+
+
 def channels(data: ImageDataConfig) -> Iterator[str]:
     """What is given for each channel, and what is done to images in colour alone."""
     for key in ("mean", "std"):
@@ -106,6 +114,7 @@ RULES: tuple[Callable[..., Iterator[str]], ...] = (
     inside_blocks,
     stages,
     image_size,
+    model_and_images,
     channels,
     images,
     labels,

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from residual_lab.config.data import DataConfig
 from residual_lab.config.models import ModelConfig
-from residual_lab.config.section import Count, Fraction, NonNegative, Section, absolute
+from residual_lab.config.section import BelowOne, Count, Fraction, NonNegative, Section, absolute
 
 
 class ResidualConfig(BaseModel):
@@ -68,8 +68,8 @@ class OptimConfig(Section):
     name: str
     optimizer: Literal["adamw", "sgd"] = "adamw"
     lr: Annotated[float, Field(gt=0)]
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0  # of SGD
-    betas: tuple[Fraction, Fraction] = (0.9, 0.95)  # of AdamW, as epsilon
+    momentum: BelowOne = 0.0  # of SGD
+    betas: tuple[BelowOne, BelowOne] = (0.9, 0.95)  # of AdamW, as epsilon
     epsilon: Annotated[float, Field(gt=0)] = 1e-8
     weight_decay: NonNegative = 0.1
     decay: Literal["matrices", "all"] = "matrices"  # which base parameters decay

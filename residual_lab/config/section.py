@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Count = Annotated[int, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+BelowOne = Annotated[float, Field(ge=0, lt=1)]
 NonNegative = Annotated[float, Field(ge=0)]
 
 

@@ -126,7 +126,7 @@ def _budget(plain: Mapping[str, Any], batch: int) -> dict[str, Any]:
 
 def _label(job: Sequence[str], varied: Sequence[str], config: Config) -> str:
     """The residual's name, then the other values that vary: ``laurel_rw layers=28``."""
-    values = dict(text.partition("=")[::2] for text in job)
+    values = dict(text.lstrip("+").partition("=")[::2] for text in job)
     others = [
         f"{key.rpartition('.')[2]}={values[key]}" for key in varied if key not in ("residual",)
     ]

@@ -27,6 +27,11 @@ def test_a_batch_takes_the_place_of_the_budget() -> None:
     assert (config.steps, config.tokens) == (1, 100 * 5 * 3 * 2)
 
 
+def test_a_key_with_a_plus_is_a_key() -> None:
+    asked = Arguments.of(["++model.layers=2,3"], OWN)
+    assert list(asked.configurations()) == ["plain layers=2", "plain layers=3"]
+
+
 def test_labels_say_what_varies() -> None:
     asked = Arguments.of(["residual=plain,laurel_lr", "model.width=96", "model.layers=2,3"], OWN)
     found = asked.configurations()
