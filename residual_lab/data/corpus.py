@@ -267,7 +267,7 @@ def _check(corpus: Corpus, config: Config) -> None:
     _check_vocabulary(corpus.tokenizer.get_vocab_size(), config)
     length = config.data.sequence_length
     remedies = {
-        "train": "give more text",
+        "train": "give more text or raise data.train_tokens",
         "validation": "give more text or raise data.validation_fraction or data.validation_tokens",
         "test": "give more text or raise data.test_fraction or data.test_tokens",
     }

@@ -114,31 +114,37 @@ def _local_folder(data: TextDataConfig) -> LocalFiles:
 
 
 def hub_error(
-    error: Exception, key: str, value: str, at_hand: str = "data=python_source"
+    error: Exception,
+    key: str,
+    value: str,
+    at_hand: str = "data=python_source",
+    elsewhere: str = ELSEWHERE,
 ) -> DataError:
     """One line that says what to do about an error of the hub's clients.
 
-    ``at_hand`` are data of the same kind that need no download.
+    ``at_hand`` is of the same kind and needs no download; ``elsewhere`` says how to do without
+    the hub.
     """
     from huggingface_hub import errors
 
     reason = f"{type(error).__name__}: {str(error).strip() or 'no reason given'}".splitlines()[0]
-    if isinstance(error, errors.GatedRepoError):
+    said = str(error) if type(error).__name__ == "DatasetNotFoundError" else ""  # of `datasets`
+    if isinstance(error, errors.GatedRepoError) or "is a gated dataset" in said:
         return DataError(
             f"{key}={value} is gated: accept its terms at huggingface.co, then `hf auth login` or "
-            f"set HF_TOKEN; {ELSEWHERE}"
+            f"set HF_TOKEN; {elsewhere}"
         )
-    if isinstance(error, errors.RevisionNotFoundError):
+    if isinstance(error, errors.RevisionNotFoundError) or said.startswith("Revision"):
         return DataError(f"{key}={value} has no such data.revision: leave it null for the newest")
-    if isinstance(error, errors.RepositoryNotFoundError | errors.HFValidationError):
+    if isinstance(error, errors.RepositoryNotFoundError | errors.HFValidationError) or said:
         return DataError(
             f"{key}={value} is not on the hub, or private: check the name, or `hf auth login`; "
-            f"{ELSEWHERE}"
+            f"{elsewhere}"
         )
     if key == "data.path":
         return DataError(f"{key}={value} cannot be read as a data set ({reason})")
     return DataError(
         f"{key}={value} cannot be read from the hub ({reason}): check the connection, HF_ENDPOINT "
-        f"and HF_HUB_OFFLINE and run again, what is there is kept; {ELSEWHERE}; or take "
+        f"and HF_HUB_OFFLINE and run again, what is there is kept; {elsewhere}; or take "
         f"{at_hand}, which needs no download"
     )

@@ -251,7 +251,11 @@ def _splits(data: ImageDataConfig) -> tuple[Mapping[str, Any], str]:
         return builder.as_dataset(), str(builder.hash)
     except Exception as error:
         raise hub_error(
-            error, "data.repository", str(data.repository), at_hand="data=digits"
+            error,
+            "data.repository",
+            str(data.repository),
+            at_hand="data=digits",
+            elsewhere="or give a folder of class folders: data.path=FOLDER",
         ) from None
 
 

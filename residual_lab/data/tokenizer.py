@@ -85,7 +85,13 @@ def _fetch(name: str) -> Path:
         try:
             return Path(hf_hub_download(name, "tokenizer.json", local_files_only=True))
         except Exception:
-            raise hub_error(error, "data.tokenizer", name) from None
+            raise hub_error(
+                error,
+                "data.tokenizer",
+                name,
+                at_hand="data.tokenizer=bpe",
+                elsewhere="or give its file: data.tokenizer=FILE.json",
+            ) from None
 
 
 def usable(tokenizer: Tokenizer) -> Tokenizer:

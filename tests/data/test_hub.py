@@ -8,16 +8,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import datasets
 import huggingface_hub
 import pytest
 from huggingface_hub import constants, errors
 
-from residual_lab.config import Config
+from residual_lab.config import Config, compose
 from residual_lab.data import prepare, source
 from residual_lab.data.hub import HubDataset
+from residual_lab.data.image_sources import load_images
 from residual_lab.data.shards import SplitWriter
 from residual_lab.data.source import SPLITS
-from residual_lab.data.tokenizer import train_bpe
+from residual_lab.data.tokenizer import load_tokenizer, train_bpe
 from residual_lab.errors import DataError
 
 from .conftest import make_documents
@@ -180,6 +182,37 @@ def test_refusals_of_the_hub(
     with pytest.raises(DataError, match=message) as error:
         prepare(composed("data=fineweb_edu", "data.tokenizer=bpe"))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("Dataset 'a/b' is a gated dataset on the Hub. You must", "is gated: accept its terms"),
+        ("Revision 'c' doesn't exist for dataset 'a/b' on the Hub.", "has no such data.revision"),
+        ("Dataset 'a/b' doesn't exist on the Hub or cannot", "is not on the hub, or private"),
+    ],
+)
+def test_refusals_that_datasets_says_in_its_own_words(
+    monkeypatch: pytest.MonkeyPatch, said: str, message: str
+) -> None:
+    """Images are fetched by `datasets`, whose class of error is one for all three."""
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise datasets.exceptions.DatasetNotFoundError(said)
+
+    monkeypatch.setattr(datasets, "load_dataset_builder", refuse)
+    with pytest.raises(DataError, match=message) as error:
+        load_images(compose(["model=vit_s16", "data=imagenet", "optim=big_vision"]).data)
+    assert str(error.value).endswith("data.path=FOLDER") != said.startswith("Revision")
+    assert "class folders" in str(error.value) or said.startswith("Revision")
+
+
+def test_a_tokenizer_that_cannot_be_fetched_is_replaced_by_a_file_or_bpe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(huggingface_hub.HfApi, "__init__", refused)
+    with pytest.raises(DataError, match=r"data\.tokenizer=FILE\.json; or take data\.tokenizer=bpe"):
+        load_tokenizer("some/one")
 
 
 def test_prepared_corpus_needs_no_hub(
