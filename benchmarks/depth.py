@@ -11,6 +11,7 @@ measured. 1 is linear. The plot shows step times and what each adds (default dep
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from residual_lab.cli import in_one_line
-from residual_lab.costs.arguments import Arguments
+from residual_lab.costs.arguments import Arguments, whole_number
 from residual_lab.costs.bench import Bench, bench
 
 NAMES = "plain,denseformer,denseformer_4x1,denseformer_4x5,dca_k,dca"
@@ -30,12 +31,13 @@ def main(arguments: Sequence[str]) -> int:
     batch = asked.whole_number("batch", 1)
     rounds = asked.whole_number("rounds", 10, least=2)
     assert batch is not None and rounds is not None
-    depths = [int(depth) for depth in asked.options.get("depths", "12,24,48,96").split(",")]
+    texts = asked.options.get("depths", "12,24,48,96").split(",")
+    depths = [whole_number("depths", text, 1) for text in texts]
     clock = asked.options.get("clock", "wall")
     found: dict[int, Bench] = {}
     for depth in depths:
         overrides = (*asked.overrides, f"model.layers={depth}")
-        configurations = Arguments({}, overrides).configurations(batch)
+        configurations = replace(asked, overrides=overrides).configurations(batch)
         found[depth] = bench(configurations, batch, rounds, ("training",), clock)
         report(depth, found[depth])
     for name in list(found[depths[0]].measurements)[1:]:

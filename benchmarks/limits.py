@@ -1,9 +1,10 @@
 """Training steps of connections against plain, with the ratios that they should not exceed."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from residual_lab.costs.arguments import Arguments
-from residual_lab.costs.bench import bench
+from residual_lab.costs.bench import Bench, bench
 from residual_lab.costs.bench_table import bench_table
 from residual_lab.costs.timing import Ratio
 from residual_lab.tables import render
@@ -27,15 +28,20 @@ def against_limits(
     configurations = {}
     for name in ("plain", *limits):
         overrides = (*asked.overrides, *f"residual={name}".split())
-        (configurations[name],) = Arguments({}, overrides).configurations(size).values()
+        (configurations[name],) = replace(asked, overrides=overrides).configurations(size).values()
     clock = asked.options.get("clock", "wall")
     found = bench(configurations, size, rounds, ("training",), clock)
     render(bench_table(found), asked.options.get("format"), asked.options.get("out"))
     print()
     return max(
-        judged(name, found.ratio(name, "training"), limit, f", bound {found.bound(name):.3f}")
+        judged(name, found.ratio(name, "training"), limit, bound_text(found, name))
         for name, limit in limits.items()
     )
+
+
+def bound_text(found: Bench, name: str) -> str:
+    bound = found.bound(name)
+    return "" if bound is None else f", bound {bound:.3f}"
 
 
 def judged(name: str, result: Ratio | None, limit: float, further: str = "") -> int:

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from residual_lab.cli import in_one_line
 from residual_lab.costs.arguments import Arguments
+from residual_lab.errors import LabError
 
 CHECKOUT = Path(__file__).parent.parent
 LIMIT = 2.0  # seconds
@@ -40,6 +41,8 @@ def main(arguments: Sequence[str]) -> int:
     asked = Arguments.of(arguments, ("runs", "rounds"))
     number, rounds = asked.whole_number("runs", 1000), asked.whole_number("rounds", 10)
     assert number is not None and rounds is not None
+    if asked.overrides:
+        raise LabError(f"{asked.overrides[0]}: nothing is composed here; give runs= and rounds=")
     with tempfile.TemporaryDirectory() as folder:
         copy_runs(Path(folder), number)
         command = [sys.executable, str(CHECKOUT / "cli.py"), "table", folder, "format=json"]

@@ -121,6 +121,8 @@ for arguments in ([], ["train", "--help"], ["list"], ["list", "residuals"], ["co
         status = end.code
     assert not status, arguments
 heavy = {"torch", "lightning", "hydra", "datasets", "wandb", "numpy"} & set(sys.modules)
+main(["completion", "--line", "residual-lab train residual=laurel_"])  # asks Hydra
+heavy |= {"torch", "lightning", "datasets", "wandb"} & set(sys.modules)
 sys.exit(f"imported: {heavy}" if heavy else 0)
 """
 

@@ -61,8 +61,13 @@ class Bench:
         base = self.base.seconds.get(kind)
         return ratio(seconds, base) if seconds and base else None
 
-    def bound(self, label: str) -> float:
-        """The least ratio of a training step that the machine's speed allows."""
+    def bound(self, label: str) -> float | None:
+        """The least ratio of a training step that the machine's speed allows.
+
+        None but for float32, in which bytes are counted and the machine's speed is measured.
+        """
+        if self.base.config.hardware.precision != "32-true":
+            return None
         seconds = median(self.base.seconds["training"])
         return self.rates.least_ratio(self.measurements[label].work, self.base.work, seconds)
 
@@ -139,8 +144,11 @@ def bench(
 ) -> Bench:
     """Measure ``configurations`` on the device of the first, ``batch`` sequences at a time.
 
-    ``clock``: a key of :data:`CLOCKS`. Raises LabError for CPU time of another device's work.
+    ``clock``: a key of :data:`CLOCKS`. Raises LabError for another, and for CPU time of another
+    device's work.
     """
+    if clock not in CLOCKS:
+        raise LabError(f"clock={clock}: must be one of {', '.join(CLOCKS)}")
     resolved = {label: resolve_hardware(config) for label, config in configurations.items()}
     first = next(iter(resolved.values()))
     prepare_processor(first.hardware)

@@ -41,7 +41,7 @@ def _row(found: Bench, label: str, kinds: list[str]) -> list[Cell]:
         if kind == "training":
             bound = found.bound(label)
             work = {"flops": measured.work.flops, "bytes": measured.work.bytes}
-            cells.append(Cell(fixed(bound, 3), bound, work))
+            cells.append(Cell(DASH if bound is None else fixed(bound, 3), bound, work))
     memory, base = measured.peak_memory, found.base.peak_memory
     if memory is None or base is None:
         return [*cells, Cell(DASH), Cell(DASH)]
@@ -70,7 +70,8 @@ def _notes(found: Bench) -> tuple[str, ...]:
         "turn, in an order that moves on.",
         f"{_CLOCKS[found.clock]} are medians over rounds. Ratios are medians of the ratios within "
         "a round, with the 95% interval of a bootstrap over rounds.",
-        f"Bound: the least ratio of a training step at the speed measured beside it: products at "
+        "Bound: the least ratio of a training step in float32 at the speed measured beside it: "
+        f"products at "
         f"{with_prefix(rates.flops_per_s)}FLOP/s, additions of activations at "
         f"{with_prefix(rates.bytes_per_s)}B/s.",
     ]

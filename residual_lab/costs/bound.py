@@ -102,7 +102,7 @@ def probes(
 ) -> tuple[dict[str, Callable[[], object]], Work]:
     """Two pieces of work to time beside the configurations, and what each of them does.
 
-    ``copies``: additions of activations, as many as there are layers, one after the other, so
+    ``additions``: of activations, as many as there are layers, one after the other, so
     that they lie in the caches as little, or as much, as those of the model.
     ``products``: the MLP's first product. The work of both together is returned.
     """

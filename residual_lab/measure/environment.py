@@ -62,12 +62,17 @@ def device_name(device: torch.device) -> str:
 
 
 def _tpu_name() -> str:
-    try:
-        from torch_xla.tpu import version as tpu_version
+    from torch_xla import runtime
 
-        return f"TPU v{tpu_version()}"
-    except Exception:  # XLA's other backends, such as its CPU
-        return f"XLA on {os.environ.get('PJRT_DEVICE', 'unknown')}"
+    backend = runtime.device_type()
+    if backend != "TPU":
+        return f"XLA on {backend}"
+    try:
+        from torch_xla._internal.tpu import get_tpu_type  # there is no public name for it
+
+        return f"TPU {get_tpu_type().replace('v5litepod', 'v5e')}"
+    except Exception:  # no metadata, or another version of torch_xla
+        return "TPU"
 
 
 def _processor_name() -> str:

@@ -45,6 +45,29 @@ def test_the_table_is_there_although_the_rounds_cannot_be_written(
     assert captured.err == "rounds.json: cannot be written (No space left on device)\n"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["threads=1,2"], "threads=1,2: one process has one number of them; bench each by itself"),
+        (["clock=sun"], "clock=sun: must be wall or cpu"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", *TINY, *arguments]) == 2
+    assert capsys.readouterr().err == f"{said}\n"
+
+
+def test_a_bound_is_of_float32_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    further = ["threads=1", "residual=plain", "batch=1", "rounds=2", "format=json"]
+    bounds = []
+    for precision in ("32-true", "bf16-mixed"):
+        assert main(["bench", *TINY, *further, f"precision={precision}"]) == 0
+        bounds.append(json.loads(capsys.readouterr().out)["rows"][0]["bound"]["value"])
+    assert bounds == [1, None]
+
+
 def test_the_first_is_the_base_and_the_ratios_are_those_of_the_rounds(
     benched: tuple[dict[str, Any], dict[str, Any]],
 ) -> None:

@@ -1,10 +1,14 @@
 """FLOPs against sums by hand, and MFU only where the peak is known."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from residual_lab import build_model, compose
 from residual_lab.config.schema import Config
+from residual_lab.measure.environment import device_name
 from residual_lab.measure.flops import (
     flop_counter,
     flops_per_token,
@@ -70,6 +74,27 @@ def test_peaks_are_dense_and_those_of_the_precision() -> None:
     assert peak_flops_per_s("NVIDIA A100-SXM4-80GB", "16-mixed") == 312e12
     assert peak_flops_per_s("TPU v5e", "32-true") is None
     assert peak_flops_per_s("NVIDIA H200", "64-true") is None
+
+
+@pytest.mark.parametrize(
+    ("backend", "kind", "name"),
+    [
+        ("TPU", "v6e", "TPU v6e"),
+        ("TPU", "v5litepod", "TPU v5e"),
+        ("TPU", "v4", "TPU v4"),
+        ("CPU", "", "XLA on CPU"),
+    ],
+)
+def test_a_tpu_is_named_as_its_peak_is(
+    backend: str, kind: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """v5litepod is what the type of accelerator calls v5e."""
+    runtime = SimpleNamespace(device_type=lambda: backend)
+    monkeypatch.setitem(sys.modules, "torch_xla", SimpleNamespace(runtime=runtime))
+    metadata = SimpleNamespace(get_tpu_type=lambda: kind)
+    monkeypatch.setitem(sys.modules, "torch_xla._internal.tpu", metadata)
+    assert device_name(torch.device("xla")) == name
+    assert (peak_flops_per_s(name, "bf16-true") is not None) == (backend == "TPU")
 
 
 def test_mfu_is_the_share_of_all_devices_peaks() -> None:

@@ -146,12 +146,17 @@ def test_decoding_with_a_cache_equals_the_whole_forward(
 @every
 @everywhere
 def test_shared_weights(name: str, granularity: str, tiny: Build, tokens_BT: Tensor) -> None:
-    """F32, the other way round: layers share weights only where model.share says so."""
+    """F32: layers share weights only where model.share says so, connections nothing over depth."""
     options = (f"residual={name}", f"residual.granularity={granularity}")
     whole, shared = tiny(*options), tiny(*options, "model.share=2")
+    assert len({id(layer) for layer in whole.layers}) == len(whole.layers)
     assert len(shared.layers) == len(whole.layers) // 2
-    count = [sum(p.numel() for p in model.connection.parameters()) for model in (whole, shared)]
+    deeper = tiny(*options, f"model.layers={2 * len(whole.layers)}")
+    count = [
+        sum(p.numel() for p in model.connection.parameters()) for model in (whole, shared, deeper)
+    ]
     assert count[0] == count[1]
+    assert count[2] > count[0] or count == [0, 0, 0]
     gradients(shared, tokens_BT)
 
 
