@@ -46,8 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status. Reads ``sys.argv``, and never changes it."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(usage())
-        return 0
+        return in_one_line(_show_usage, [])
     if arguments[0] == "--version":
         from residual_lab import __version__
 
@@ -94,6 +93,11 @@ def is_out_of_memory(error: Exception) -> bool:
     """Whether memory was refused, on the CPU, where torch has no class for it, or on a device."""
     refusals = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
     return isinstance(error, MemoryError) or any(text in str(error) for text in refusals)
+
+
+def _show_usage(_: list[str]) -> int:
+    print(usage())
+    return 0
 
 
 def usage() -> str:

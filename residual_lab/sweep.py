@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from residual_lab.config.composition import compose_unchecked, compose_with, started_hydra
 from residual_lab.config.overrides import parse
-from residual_lab.config.schema import absolute
+from residual_lab.config.schema import Config, absolute
 from residual_lab.errors import ConfigError, LabError
 from residual_lab.jobs import run_job, supervised, sweep_folder
 
@@ -47,7 +47,7 @@ def _prepare(hydra: "Hydra", overrides: Sequence[str], config_name: str) -> Path
         base = None
     for job in _expanded(hydra, parsed, base):
         try:
-            compose_with(hydra, job, config_name)
+            problems += _on_other_hosts(compose_with(hydra, job, config_name))
         except ConfigError as error:
             problems += error.problems
     if problems or base is None:
@@ -58,6 +58,16 @@ def _prepare(hydra: "Hydra", overrides: Sequence[str], config_name: str) -> Path
     except OSError as error:
         raise LabError(f"run.dir={base.run.dir}: cannot make {folder}: {error}") from None
     return folder
+
+
+def _on_other_hosts(config: Config) -> list[str]:
+    hardware = config.hardware
+    if hardware.nodes == 1 or hardware.accelerator == "tpu":
+        return []
+    return [
+        f"hardware.nodes={hardware.nodes}: a sweep starts nothing on other hosts; train without -m "
+        "makes each run and says how to start it, or set hardware.nodes=1"
+    ]
 
 
 def _expanded(

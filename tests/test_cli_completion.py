@@ -32,6 +32,8 @@ def test_commands() -> None:
         ("list ta", ["tables"]),
         ("reproduce laurel/c4", ["laurel/c4_ablation"]),
         ("reproduce laurel/c4_ablation sca", ["scale="]),
+        ("reproduce laurel/c4_ablation scale=p", ["scale=paper"]),
+        ("reproduce laurel/c4_ablation match=f", ["match=flops"]),
         ("reproduce laurel/c4_ablation hydra/launcher=jo", ["hydra/launcher=joblib"]),
         ("completion z", ["zsh"]),
         ("table runs ax", ["axis="]),

@@ -113,8 +113,10 @@ def test_a_class_that_is_not_found_has_no_facts() -> None:
 @pytest.mark.parametrize(
     ("arguments", "start"),
     [
-        (["residual"], "residual: no such kind; did you mean residuals?"),
+        (["residual"], "residual: no such kind; did you mean residuals or residual_gates?"),
         (["tabels"], "tabels: no such kind; did you mean tables?"),
+        (["laurel_rwx"], "laurel_rwx: no such kind; did you mean laurel_rw"),
+        (["laurel_rw", "laurel_lr"], "laurel_rw laurel_lr: one at a time; laurel_rw is a page"),
         (["tables", "models"], "tables: they are not choices of a run; list them alone"),
         (["tables", "model=desk"], "model=desk: only residuals are listed for a model"),
         (["--bogus"], "--bogus: no such option"),

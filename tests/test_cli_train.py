@@ -160,8 +160,11 @@ def test_for_several_hosts_the_run_is_made_and_the_command_is_printed(
     assert main(["train", "hardware=ddp", "hardware.devices=4", "hardware.nodes=2"]) == 0
     (run,) = (tmp_path / "runs").iterdir()
     assert RunDirectory.open(run).config.hardware.nodes == 2
-    start = "torchrun --nnodes 2 --nproc-per-node 4 RENDEZVOUS -m residual_lab.run"
-    assert f"{start} {run}\n" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert (
+        "\ntorchrun --nnodes 2 --nproc-per-node 4 --rdzv-backend c10d --rdzv-endpoint HOST" in said
+    )
+    assert f"\nsrun --nodes 2 --ntasks-per-node 4 python -m residual_lab.run {run}\n" in said
     assert runs.executed == []
 
 

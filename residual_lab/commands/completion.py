@@ -90,11 +90,16 @@ def candidates(line: str) -> list[str]:
 
 
 def _of_a_table(words: list[str], word: str) -> list[str]:
-    from residual_lab.reproduce.arguments import OPTIONS
-    from residual_lab.reproduce.table_file import table_names
+    from residual_lab.reproduce.arguments import MATCH, ONLY, OPTIONS
+    from residual_lab.reproduce.table_file import SCALES, table_names
+    from residual_lab.tables import FORMATS
 
+    values = {"scale": SCALES, "only": ONLY, "match": MATCH, "tune": ["lr"], "format": FORMATS}
+    key, equals, _ = word.partition("=")
+    if equals and key in values:
+        return _starting(word, [f"{key}={value}" for value in values[key]])
     named = any("=" not in other for other in words if other is not word)
-    if not named and "=" not in word:
+    if not named and not equals:
         return _starting(word, table_names())
     return [*_starting(word, [f"{option}=" for option in OPTIONS]), *_overrides(words, word)]
 

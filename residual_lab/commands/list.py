@@ -52,12 +52,15 @@ def main(arguments: list[str]) -> int:
         print(USAGE)
         return 0
     kinds, folders, options, overrides = _arguments(arguments)
-    if len(kinds) == 1 and (file := _residual(kinds[0], folders)) is not None:
+    pages = [name for name in kinds if _residual(name, folders) is not None]
+    if pages and len(kinds) > 1:
+        raise LabError(f"{' '.join(kinds)}: one at a time; {pages[0]} is a page of text")
+    if pages and (file := _residual(kinds[0], folders)) is not None:
         if surplus := [*overrides, *(f"{key}={value}" for key, value in options.items())]:
             raise LabError(f"{surplus[0]}: {kinds[0]} alone is a page of text; leave it out")
         print(f"{describe(file)}\n\n{_docstring(*_class_of(file)) or file}")
         return 0
-    _check(kinds, overrides)
+    _check(kinds, overrides, [file.stem for file in _choices("residuals", folders)])
     if overrides:
         table = _residuals(folders, _Costs(overrides, folders))
     elif kinds == [TABLES]:
@@ -74,12 +77,15 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _check(kinds: list[str], overrides: list[str]) -> None:
+def _check(kinds: list[str], overrides: list[str], residuals: list[str]) -> None:
     known = (*KINDS, TABLES)
     for kind in kinds:
         if kind not in known:
+            near = suggestion(kind, [*known, *residuals])
             choices = ", ".join(known)
-            raise LabError(f"{kind}: no such kind{suggestion(kind, known)} (there are {choices})")
+            raise LabError(
+                f"{kind}: no such kind{near} (there are {choices}, or a residual's name)"
+            )
     if TABLES in kinds and len(kinds) > 1:
         raise LabError(f"{TABLES}: they are not choices of a run; list them alone")
     if overrides and kinds not in ([], ["residuals"]):

@@ -9,6 +9,7 @@ from pathlib import Path
 from residual_lab.errors import LabError, suggestion
 from residual_lab.files import check_writable
 from residual_lab.tables import FORMATS, compare, render
+from residual_lab.tables.grouping import check_keys, settings_of
 from residual_lab.tables.metrics import METRICS
 from residual_lab.tables.runs import read_runs
 
@@ -52,6 +53,9 @@ def main(arguments: list[str]) -> int:
     if not runs:
         raise LabError(f"{' '.join(paths)}: no runs there; name run directories or their folders")
     baseline, metric = options.get("baseline", "plain"), options.get("metric", "val_loss")
+    check_keys(
+        (settings_of(run.config) for run in runs), [*([axis] if axis else ()), *(grid or ())]
+    )
     table = compare(runs, baseline, metric)
     command = f"Command: {shlex.join(['residual-lab', 'table', *arguments])}"
     table = replace(table, notes=(*table.notes, command))

@@ -71,10 +71,12 @@ def train(config: Config) -> int:
 def _on_several_hosts(run: RunDirectory) -> int:
     """Nothing is trained: the processes of other hosts are not ours to start."""
     hardware = run.config.hardware
-    each = "DEVICES" if hardware.devices == "auto" else hardware.devices
-    start = f"--nnodes {hardware.nodes} --nproc-per-node {each} RENDEZVOUS"
-    print(f"made: {run.path}; on each of the {hardware.nodes} hosts run")
-    print(f"torchrun {start} -m residual_lab.run {run.path}")
+    nodes = hardware.nodes
+    each = "DEVICES" if hardware.devices == "auto" else str(hardware.devices)  # of one host
+    start = f"--nnodes {nodes} --nproc-per-node {each} --rdzv-backend c10d --rdzv-endpoint HOST"
+    print(f"made: {run.path}; start it on {nodes} hosts, HOST being one of them, with one of")
+    print(f"torchrun {start} -m residual_lab.run {run.path}  # on each")
+    print(f"srun --nodes {nodes} --ntasks-per-node {each} python -m residual_lab.run {run.path}")
     return FINISHED
 
 

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, create_model
 
@@ -164,6 +164,22 @@ def _batches(budget: BudgetConfig, data: DataConfig, hardware: HardwareConfig) -
         )
 
 
+def unsupported_precision(hardware: HardwareConfig) -> Iterator[str]:
+    """What Lightning would refuse, or silently replace; ``auto`` is what the machine decides."""
+    every = get_args(HardwareConfig.model_fields["precision"].annotation)
+    if hardware.accelerator == "tpu":
+        where, there = "hardware.accelerator=tpu", {"32-true", "bf16-true"}
+    elif hardware.strategy == "fsdp":
+        where, there = "hardware.strategy=fsdp", {"32-true", "bf16-mixed", "bf16-true"}
+    elif hardware.accelerator == "cpu":
+        where, there = "hardware.accelerator=cpu", {*every} - {"16-mixed"}
+    else:
+        return
+    if hardware.precision not in {"auto", *there}:
+        choices = ", ".join(name for name in every if name in there and name != "auto")
+        yield f"hardware.precision={hardware.precision}: {where} has {choices}; choose one of them"
+
+
 # Keys of a model that say how it trains or begins, not what its weights mean.
 _NOT_OF_WEIGHTS = ("name", "dropout", "init", "embedding_std")
 
@@ -235,6 +251,7 @@ _RULES: tuple[Callable[..., Iterator[str]], ...] = (
     _source,
     _budget,
     _batches,
+    unsupported_precision,
     _start,
     _inside_layers,
     *image_conflicts.RULES,

@@ -10,6 +10,7 @@ from residual_lab.errors import ConfigError, LabError, suggestion
 from residual_lab.jobs import quoted
 from residual_lab.reproduce.table_file import Row, TableFile, known_scale
 from residual_lab.run_directory import RunDirectory
+from residual_lab.tables.grouping import check_keys, settings_of
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,20 @@ def compose_rows(
                 found[row.name] = (config, tuple(overrides))
     if problems:
         raise ConfigError(*(f"{table.name}, row {r}: {line}" for line, r in problems.items()))
+    if not choices.rows:  # else those that have the keys may be among the others
+        keys = [key for key in (table.axis, *(table.grid or ())) if key is not None]
+        settings = (settings_of(config.model_dump(mode="json")) for config, _ in found.values())
+        check_keys(settings, keys, f"{table.name}, axis or grid: ")
     return found
+
+
+def same_runs(plan: Sequence[Planned]) -> list[list[str]]:
+    """The names of rows that an override of the command has made one and the same run."""
+    rows: dict[Path, dict[str, None]] = {}
+    for one in plan:
+        rows.setdefault(one.path, {})[one.row] = None
+    groups = [[*names] for names in rows.values() if len(names) > 1]
+    return [group for n, group in enumerate(groups) if group not in groups[:n]]
 
 
 def _planned(

@@ -12,7 +12,7 @@ from residual_lab.files import write_output
 from residual_lab.launch import FINISHED
 from residual_lab.reproduce.arguments import Asked
 from residual_lab.reproduce.matching import matched
-from residual_lab.reproduce.plan import Planned, compose_rows, plan
+from residual_lab.reproduce.plan import Planned, compose_rows, plan, same_runs
 from residual_lab.reproduce.report import report
 from residual_lab.reproduce.report_table import report_table
 from residual_lab.reproduce.results import Results, results
@@ -108,18 +108,27 @@ def _written(
     further: Sequence[str],
 ) -> tuple[Table, list[Path]]:
     """The table, written in every format, and the pictures, which the report shows too."""
-    notes = (*further, *_about_tuning(asked, found), f"Command: {asked.command}")
+    same = [f"One and the same run: {' and '.join(names)}." for names in same_runs(planned)]
+    notes = (*further, *same, *_about_tuning(asked, found), f"Command: {asked.command}")
     table = report_table(asked, found, times, notes)
     for format, name in ENDINGS.items():
         write_output(asked.out / name, as_text(table, format))
     metric = metric_named(asked.table.metric)
     pictures = asked.out / "pictures"
     seconds = _seconds(found, times)
-    files = draw_rows(found.rows, pictures, metric, asked.table.axis, asked.table.grid, seconds)
+    axis, grid = _keys_to_draw(asked, found)
+    files = draw_rows(found.rows, pictures, metric, axis, grid, seconds)
     tuned = found.tried if len(asked.choices.lr_factors) > 1 else ()
     files += draw_sensitivity(tuned, pictures, metric)
     write_output(asked.out / "report.md", report(asked, planned, found, table, files))
     return table, files
+
+
+def _keys_to_draw(asked: Asked, found: Results) -> tuple[str | None, tuple[str, str] | None]:
+    """The table's axis and grid where the rows that were chosen have such keys."""
+    known = {key for row in found.rows for key in row.group.settings}
+    axis, grid = asked.table.axis, asked.table.grid
+    return axis if axis in known else None, grid if grid and known.issuperset(grid) else None
 
 
 def _mirror(asked: Asked, config: Config, table: Table, pictures: Sequence[Path]) -> None:
@@ -148,13 +157,16 @@ def _about_tuning(asked: Asked, found: Results) -> list[str]:
         rates.setdefault(one.group.label, set()).add(_rate(one))
     best = []
     for ours in found.rows:
+        if not ours.group.finished:
+            continue
         own = rates[ours.group.label]
         edge = ", the edge of the grid" if _rate(ours) in (min(own), max(own)) else ""
         best.append(f"{ours.group.label} {_rate(ours):g}{edge}")
     return [
-        f"Learning rates: every row was trained at {', '.join(f'{f:g}' for f in factors)} times "
-        "its own, with all seeds, and is reported at the one with the best validation loss, so "
-        f"that test losses are not chosen: {'; '.join(best)}."
+        f"Learning rates: every row {'is to be' if found.missing else 'was'} trained at "
+        f"{', '.join(f'{f:g}' for f in factors)} times its own, with all seeds, and is reported at "
+        f"the one with the best validation loss, so that test losses are not chosen: "
+        f"{'; '.join(best) or 'none yet'}."
         + " The choice is provisional: runs are missing."
         * bool(found.missing)
     ]

@@ -11,14 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from residual_lab.errors import LabError, suggestion
 from residual_lab.tables.comparison import (
     Comparison,
     baselines_first,
     best_validated,
     by_seed,
 )
-from residual_lab.tables.grouping import Settings, labels
+from residual_lab.tables.grouping import Settings, check_keys, labels
 from residual_lab.tables.metrics import Metric
 from residual_lab.tables.numbers import fixed
 from residual_lab.tables.plot_style import (
@@ -45,7 +44,7 @@ def axis_curve(rows: Sequence[Comparison], metric: Metric, key: str) -> Figure |
     Rows without a number there, such as the baseline of a curve over ``residual.rank``, are level.
     Raises LabError for a key that no row has.
     """
-    _check(rows, (key,))
+    check_keys((row.group.settings for row in rows), (key,))
     ended = [row for row in rows if by_seed(row.group, metric) or _has_diverged(row)]
     series, others = _series(ended, (key,))
     lines = {
@@ -148,7 +147,7 @@ def grid_map(rows: Sequence[Comparison], metric: Metric, keys: tuple[str, str]) 
     Mean ± standard deviation over seeds; rows without both keys are named below with theirs.
     Raises LabError for a key that no row has.
     """
-    _check(rows, keys)
+    check_keys((row.group.settings for row in rows), keys)
     series, others = _series([row for row in rows if by_seed(row.group, metric)], keys)
     if not series:
         return None
@@ -283,10 +282,3 @@ def _keys_apart(points: Mapping[Point, Sequence[Comparison]]) -> list[str]:
 
 def _named(own: Settings) -> Settings:
     return {"residual.name": own["residual.name"]} | own
-
-
-def _check(rows: Sequence[Comparison], keys: Sequence[str]) -> None:
-    known = dict.fromkeys(key for row in rows for key in row.group.settings)
-    for key in keys:
-        if known and key not in known:
-            raise LabError(f"{key}: no row has such a key{suggestion(key, known)}")

@@ -2,12 +2,12 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from residual_lab.errors import LabError
+from residual_lab.errors import LabError, suggestion
 from residual_lab.tables.runs import Run
 
 # Where a run lies and what it reports to changes no result; seeds are what is averaged over.
@@ -108,6 +108,15 @@ def _defaults(family: str | None, source: str | None) -> Settings:
                     tuple(map(str, value)) if isinstance(value, tuple) else value
                 )
     return found
+
+
+def check_keys(settings: Iterable[Settings], keys: Iterable[str], where: str = "") -> None:
+    """Raise LabError for a key that none of ``settings``, if there are any, has."""
+    known = dict.fromkeys(key for own in settings for key in own)
+    for key in keys:
+        if known and key not in known:
+            near = suggestion(key, known) or "; name a key of the configuration, as model.width"
+            raise LabError(f"{where}{key}: no row has such a key{near}")
 
 
 def labels(settings: Sequence[Settings]) -> list[str]:

@@ -6,7 +6,7 @@ import platform
 import re
 from collections.abc import Callable
 from inspect import signature
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from lightning.fabric.plugins.environments import ClusterEnvironment
@@ -19,6 +19,7 @@ from lightning.pytorch.plugins.environments import (
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 from torch.nn.parallel import DistributedDataParallel
 
+from residual_lab.config.conflicts import unsupported_precision
 from residual_lab.config.schema import Config, HardwareConfig
 from residual_lab.errors import ConfigError
 from residual_lab.measure.environment import usable_cores
@@ -53,7 +54,8 @@ def resolve_hardware(config: Config, devices: int | None = None) -> Config:
         }
     )
     resolved_config = config.model_copy(update={"hardware": resolved})
-    _check_precision(resolved)
+    if problems := list(unsupported_precision(resolved)):
+        raise ConfigError(*problems)
     _check_batch(resolved_config)
     _check_world(resolved)
     return resolved_config
@@ -95,24 +97,6 @@ def _precision(hardware: HardwareConfig, accelerator: str) -> str:
     # A TPU multiplies float32 matrices in bfloat16 by itself; Lightning has no bf16-mixed there.
     has_bf16 = accelerator == "gpu" and torch.cuda.is_bf16_supported(including_emulation=False)
     return "bf16-mixed" if has_bf16 else "32-true"
-
-
-def _check_precision(hardware: HardwareConfig) -> None:
-    """Refuse what Lightning would refuse, or replace by another."""
-    every = get_args(HardwareConfig.model_fields["precision"].annotation)
-    if hardware.accelerator == "tpu":
-        where, there = "hardware.accelerator=tpu", {"32-true", "bf16-true"}
-    elif hardware.strategy == "fsdp":
-        where, there = "hardware.strategy=fsdp", {"32-true", "bf16-mixed", "bf16-true"}
-    elif hardware.accelerator == "cpu":
-        where, there = "hardware.accelerator=cpu", {*every} - {"16-mixed"}
-    else:
-        return
-    if hardware.precision not in there:
-        choices = ", ".join(name for name in every if name in there and name != "auto")
-        raise ConfigError(
-            f"hardware.precision={hardware.precision}: {where} has {choices}; choose one of them"
-        )
 
 
 def _check_batch(config: Config) -> None:

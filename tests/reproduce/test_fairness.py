@@ -143,13 +143,16 @@ def test_a_rate_at_which_seeds_diverge_is_not_the_best(
 def test_a_stopped_grid_is_provisional(
     runs: FakeRuns, reproduce: Reproduce, tmp_path: Path
 ) -> None:
+    """And says nothing of rows that have no run."""
+
     def ending(run: RunDirectory) -> int:
-        return FakeRuns.finish(run) if len(runs.executed) < 6 else 1
+        return FakeRuns.finish(run) if run.config.residual.name == "plain" else 1
 
     runs.ending = ending
     assert reproduce("tune=lr", "grid=1,2", "rows=RW") == 1
     notes = json.loads((tmp_path / "out/table.json").read_text())["notes"]
-    assert any("provisional" in note for note in notes)
+    (best,) = [note for note in notes if "provisional" in note]
+    assert "is to be trained" in best and "Plain" in best and "RW" not in best
     assert not any("later run" in note for note in notes)
 
 
@@ -181,3 +184,23 @@ def test_rows_of_another_batch_are_timed_apart(
     write(tmp_path / "own" / "small.yaml", {**TABLE, "rows": rows})
     assert reproduce("seeds=1", "rounds=2") == 0
     assert calls == [(2, 8), (1, 4)]
+
+
+def test_an_override_that_cancels_what_tells_rows_apart_is_told(
+    runs: FakeRuns, reproduce: Reproduce, tmp_path: Path
+) -> None:
+    assert reproduce("seeds=1", "model.layers=3") == 0
+    assert "One and the same run: Plain and Deeper." in (tmp_path / "out/table.md").read_text()
+
+
+def test_an_axis_that_no_row_has_is_refused_before_any_run(
+    runs: FakeRuns, reproduce: Reproduce, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unless rows were chosen: those that have it may be among the others."""
+    write(tmp_path / "own" / "small.yaml", {**TABLE, "axis": "model.layer"})
+    assert reproduce("seeds=1") == 2
+    said = "own/small, axis or grid: model.layer: no row has such a key; did you mean model.layers?"
+    assert capsys.readouterr().err == f"{said}\n"
+    assert runs.executed == []
+    write(tmp_path / "own" / "small.yaml", {**TABLE, "axis": "residual.bound"})
+    assert reproduce("seeds=1", "rows=Deeper") == 0

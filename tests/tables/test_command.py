@@ -107,6 +107,17 @@ def test_mistakes_are_refused(runs: Path, arguments: list[str], message: str) ->
         main([argument.format(runs=runs) for argument in arguments])
 
 
+def test_a_key_that_no_row_has_is_refused_before_anything_is_written(
+    runs: Path, tmp_path: Path
+) -> None:
+    out, plots = tmp_path / "table.md", tmp_path / "plots"
+    said = "model.layer: no row has such a key; did you mean model.layers"
+    for key in ("axis=model.layer", "grid=model.layers,model.layer"):
+        with pytest.raises(LabError, match=said):
+            main([str(runs), f"out={out}", f"plots={plots}", key])
+    assert not out.exists() and not plots.exists()
+
+
 def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="no runs there"):
         main([str(tmp_path)])
