@@ -189,6 +189,7 @@ def test_every_job_is_validated_before_the_first_starts(
             "hydra.launcher.n_jobs=2: this launcher runs one job at a time; add "
             "hydra/launcher=joblib\n",
         ),
+        ("hardware.nodes=2", "hardware.nodes=2: a sweep starts nothing on other hosts;"),
     ],
 )
 def test_a_sweep_that_cannot_be(
@@ -201,15 +202,6 @@ def test_a_sweep_that_cannot_be(
 @pytest.mark.parametrize(
     ("launcher", "extra"), [("ray", "ray"), ("submitit_slurm", "submitit"), ("joblib", "joblib")]
 )
-def test_a_sweep_starts_nothing_on_other_hosts(
-    runs: FakeRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*SWEEP, "hardware=cpu_ddp", "hardware.nodes=2"]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("hardware.nodes=2: a sweep starts nothing") and error.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_launcher_that_is_not_installed(
     launcher: str,
     extra: str,
