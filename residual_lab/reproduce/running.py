@@ -153,7 +153,7 @@ def progress_of(runs: Sequence[Planned], folder: Path) -> Iterator[None]:
                 ended = {path.stem for path in folder.glob("jobs/*.json")}
                 for name in sorted(ended - told):
                     told.add(name)
-                    left = bar.tasks[0].time_remaining
+                    left = None if (folder / "stop").exists() else bar.tasks[0].time_remaining
                     about = f"about {left / 60:.0f} min left" if left is not None else "…"
                     bar.console.print(
                         f"{len(told)} of {len(runs)} runs: {name}; {about}", highlight=False
