@@ -110,8 +110,10 @@ def _defaults(family: str | None, source: str | None) -> Settings:
     return found
 
 
-def check_keys(settings: Iterable[Settings], keys: Iterable[str], where: str = "") -> None:
+def check_keys(settings: Iterable[Settings], keys: Sequence[str], where: str = "") -> None:
     """Raise LabError for a key that none of ``settings``, if there are any, has."""
+    if not keys:
+        return  # of a thousand runs the settings take a while
     known = dict.fromkeys(key for own in settings for key in own)
     for key in keys:
         if known and key not in known:
