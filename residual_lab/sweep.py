@@ -61,12 +61,11 @@ def _prepare(hydra: "Hydra", overrides: Sequence[str], config_name: str) -> Path
 
 
 def _on_other_hosts(config: Config) -> list[str]:
-    hardware = config.hardware
-    if hardware.nodes == 1 or hardware.accelerator == "tpu":
+    if not config.hardware.needs_launcher:
         return []
     return [
-        f"hardware.nodes={hardware.nodes}: a sweep starts nothing on other hosts; train without -m "
-        "makes each run and says how to start it, or set hardware.nodes=1"
+        f"hardware.nodes={config.hardware.nodes}: a sweep starts nothing on other hosts; train "
+        "without -m makes each run and says how to start it, or set hardware.nodes=1"
     ]
 
 

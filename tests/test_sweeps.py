@@ -77,6 +77,10 @@ def test_runs_of_a_sweep_share_a_group_that_is_the_sweeps_id(
     assert {RunDirectory.open(path).config.logger.group for path in runs.executed} == {folder.name}
     RunDirectory.create(compose(["budget.tokens=8192"]))  # no run of the sweep
     assert {run.path.name for run in load_runs([folder])} == set(results(tmp_path))
+    (folder / "jobs/mine.json").write_text("[]")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder.parent)
+        assert {run.path.name for run in load_runs([folder.name])} == set(results(tmp_path))
     (tmp_path / "runs").rename(tmp_path / "moved")
     moved = load_runs([tmp_path / "moved/sweeps" / folder.name])
     assert {run.path.parent for run in moved} == {tmp_path / "moved"}

@@ -50,7 +50,7 @@ def train(config: Config) -> int:
         print(f"{status}: {run.path}")
         _summary(run.path)
         return FINISHED if status == "finished" else DIVERGED
-    if config.hardware.nodes > 1 and config.hardware.accelerator != "tpu":
+    if config.hardware.needs_launcher:
         return _on_several_hosts(run)
     exit_status = execute(run.path)
     if exit_status in (FINISHED, DIVERGED):

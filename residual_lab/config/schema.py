@@ -99,6 +99,11 @@ class HardwareConfig(Section):
     deterministic: bool = False
     threads: Count | None = None  # CPU threads a process; null: cores / processes
 
+    @property
+    def needs_launcher(self) -> bool:
+        """Whether processes run on other hosts too, which torchrun or SLURM must start."""
+        return self.nodes > 1 and self.accelerator != "tpu"
+
 
 class LoggerConfig(Section):
     """A mirror of the run's files; tables never read it."""

@@ -148,7 +148,7 @@ def bench(
     device's work.
     """
     if clock not in CLOCKS:
-        raise LabError(f"clock={clock}: must be one of {', '.join(CLOCKS)}")
+        raise LabError(f"clock={clock}: must be {' or '.join(CLOCKS)}")
     resolved = {label: resolve_hardware(config) for label, config in configurations.items()}
     first = next(iter(resolved.values()))
     prepare_processor(first.hardware)

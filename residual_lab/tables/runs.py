@@ -111,9 +111,7 @@ def _search(folder: str) -> Iterator[str]:
     ``RUN.DIR/sweeps/ID``, has no runs within: it is searched for what it says of its jobs.
     """
     for record in sorted(Path(folder).glob("jobs/*.json")):
-        run = Path(json.loads(record.read_bytes())["run"] or "")
-        moved = Path(folder).parents[1] / run.name if run.name else run
-        yield from (str(path) for path in (moved, run) if (path / "config.yaml").is_file())
+        yield from _run_of_job(folder, record)
     for directory, subfolders, files in os.walk(folder):
         if "config.yaml" in files:
             subfolders.clear()
@@ -123,6 +121,19 @@ def _search(folder: str) -> Iterator[str]:
             for path in map(Path(directory).joinpath, subfolders):
                 if path.is_symlink() and (path / "config.yaml").is_file():
                     yield str(path)
+
+
+def _run_of_job(sweep: str, record: Path) -> Iterator[str]:
+    """The run that a job's record names; beside the sweep first, as both may have moved."""
+    try:
+        run = str(json.loads(record.read_bytes())["run"] or "")
+    except (ValueError, KeyError, TypeError):  # a file of somebody else's
+        return
+    beside = os.path.normpath(Path(sweep, "..", "..", Path(run).name))
+    for path in (beside, run) if run else ():
+        if Path(path, "config.yaml").is_file():
+            yield path
+            return
 
 
 def _read_run(directory: Path) -> Run | None:

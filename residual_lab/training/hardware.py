@@ -115,7 +115,7 @@ def _check_world(hardware: HardwareConfig) -> None:
     assert isinstance(devices, int)
     started = _started_processes()
     if started is None:
-        if nodes > 1 and hardware.accelerator != "tpu":
+        if hardware.needs_launcher:
             raise ConfigError(
                 f"hardware.nodes={nodes}: the other hosts are nobody's to start here; start the "
                 "run with torchrun or SLURM, as docs/hardware.md says, or set hardware.nodes=1"
