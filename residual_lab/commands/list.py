@@ -52,10 +52,11 @@ def main(arguments: list[str]) -> int:
         print(USAGE)
         return 0
     kinds, folders, options, overrides = _arguments(arguments)
-    pages = [name for name in kinds if _residual(name, folders) is not None]
+    pages = [file for name in kinds if (file := _residual(name, folders)) is not None]
     if pages and len(kinds) > 1:
-        raise LabError(f"{' '.join(kinds)}: one at a time; {pages[0]} is a page of text")
-    if pages and (file := _residual(kinds[0], folders)) is not None:
+        raise LabError(f"{' '.join(kinds)}: one at a time; {pages[0].stem} is a page of text")
+    if pages:
+        file = pages[0]
         if surplus := [*overrides, *(f"{key}={value}" for key, value in options.items())]:
             raise LabError(f"{surplus[0]}: {kinds[0]} alone is a page of text; leave it out")
         print(f"{describe(file)}\n\n{_docstring(*_class_of(file)) or file}")

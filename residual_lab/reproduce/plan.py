@@ -136,13 +136,12 @@ def compose_rows(
     return found
 
 
-def same_runs(plan: Sequence[Planned]) -> list[list[str]]:
+def same_runs(plan: Sequence[Planned]) -> list[tuple[str, ...]]:
     """The names of rows that an override of the command has made one and the same run."""
     rows: dict[Path, dict[str, None]] = {}
     for one in plan:
         rows.setdefault(one.path, {})[one.row] = None
-    groups = [[*names] for names in rows.values() if len(names) > 1]
-    return [group for n, group in enumerate(groups) if group not in groups[:n]]
+    return list(dict.fromkeys(tuple(names) for names in rows.values() if len(names) > 1))
 
 
 def _planned(
